@@ -1,0 +1,27 @@
+/* What the verbs of the quern command share. Each verb is a file cmd_<verb>.c and a row of the table in quern.c. */
+#ifndef QN_APPS_APP_H
+#define QN_APPS_APP_H
+
+#include <quern/quern.h>
+
+/* Exit codes: 0 done, 1 failed while running, 2 called wrongly. */
+enum { APP_OK = 0, APP_FAILED = 1, APP_USAGE = 2 };
+
+/* argv[0] is the verb. */
+int cmd_ops(int argc, char **argv);
+int cmd_bench(int argc, char **argv);
+
+/* Views of the op table, each printed to standard output. */
+void ops_print_list(void);
+void ops_print_page(int op);
+void ops_print_json(void);
+void ops_print_markdown(void);
+/* The dispatcher's state machine; `full`: every op with its guards named, else the seed's diagram of its 94. */
+void ops_print_mermaid(int full);
+
+/* Text made of table facts; each returns `text`. */
+char *ops_slots_text(const qn_slot_info *slots, int n, char *text, size_t size);
+char *ops_attr_text(const qn_attr_info *attr, char *text, size_t size);
+char *ops_dtypes_text(uint64_t set, char *text, size_t size);
+
+#endif

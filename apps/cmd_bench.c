@@ -1,0 +1,91 @@
+/* quern bench: what a thing costs, beside the least it could cost, in the same run. The figure of a series is its fastest
+ * round after a warm-up: on a shared machine everything else measures the neighbours. */
+#include <stdio.h>
+#include <time.h>
+
+#include "app.h"
+
+static const char help[] =
+    "usage: quern bench dispatch\n\n"
+    "  dispatch   what one eager call costs for a 16-element add, beside the bare loop\n";
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+enum { N = 16, ROUNDS = 60, CALLS = 20000 };
+
+typedef struct subject {
+    qn_context *context;
+    qn_request request;
+    float a[N], b[N], y[N];
+} subject;
+
+/* Kept out of line, so that a loop over it cannot be folded into one addition. */
+__attribute__((noinline)) static void bare_add(float *y, const float *a, const float *b) {
+    for (int i = 0; i < N; i++) y[i] = a[i] + b[i];
+}
+
+static double time_bare(subject *s) {
+    double start = now();
+    for (int i = 0; i < CALLS; i++) {
+        bare_add(s->y, s->a, s->b);
+        __asm__ volatile("" ::: "memory");
+    }
+    return (now() - start) / CALLS;
+}
+
+static double time_dispatch(subject *s) {
+    qn_result result;
+    double start = now();
+    for (int i = 0; i < CALLS; i++) {
+        if (qn_dispatch(s->context, &s->request, &result) != QN_OK) return -1;
+        __asm__ volatile("" ::: "memory");
+    }
+    return (now() - start) / CALLS;
+}
+
+static int bench_dispatch(void) {
+    enum { LIMIT_NS = 150 };
+    subject s;
+    memset(&s, 0, sizeof s);
+    int64_t shape[1] = {N};
+    qn_tensor a, b, y;
+    qn_tensor_init(&a, QN_DTYPE_F32, 1, shape, s.a, sizeof s.a);
+    qn_tensor_init(&b, QN_DTYPE_F32, 1, shape, s.b, sizeof s.b);
+    qn_tensor_init(&y, QN_DTYPE_F32, 1, shape, s.y, sizeof s.y);
+    s.request = (qn_request){.size = sizeof s.request, .version = QN_REQUEST_VERSION, .op = QN_OP_add, .n_src = 2, .n_dst = 1,
+                             .src = {&a, &b}, .dst = {&y}};
+    if (qn_context_create(NULL, &s.context) != QN_OK) {
+        fprintf(stderr, "quern bench: no context could be made\n");
+        return APP_FAILED;
+    }
+    double bare = 1e9, call = 1e9;
+    for (int i = 0; i < ROUNDS; i++) {
+        double tb = time_bare(&s), tc = time_dispatch(&s);
+        if (tc < 0) {
+            fprintf(stderr, "quern bench: the add was rejected\n");
+            qn_context_destroy(s.context);
+            return APP_FAILED;
+        }
+        if (tb < bare) bare = tb;
+        if (tc < call) call = tc;
+    }
+    qn_context_destroy(s.context);
+    printf("add of %d floats, fastest of %d rounds of %d calls\n", N, ROUNDS, CALLS);
+    printf("  bare loop      %7.1f ns\n  qn_dispatch    %7.1f ns\n  cost of a call %7.1f ns (limit %d ns: %s)\n", bare, call, call - bare,
+           LIMIT_NS, call - bare <= LIMIT_NS ? "kept" : "exceeded");
+    return call - bare <= LIMIT_NS ? APP_OK : APP_FAILED;
+}
+
+int cmd_bench(int argc, char **argv) {
+    if (argc == 2 && (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0)) {
+        fputs(help, stdout);
+        return APP_OK;
+    }
+    if (argc == 2 && strcmp(argv[1], "dispatch") == 0) return bench_dispatch();
+    fprintf(stderr, argc < 2 ? "quern bench: what should be measured?\n%s" : "quern bench: that is not a benchmark\n%s", help);
+    return APP_USAGE;
+}

@@ -1,0 +1,86 @@
+/* quern ops: the op table, for people and for machines. */
+#include <stdio.h>
+
+#include "app.h"
+
+static const char help[] =
+    "usage: quern ops [NAME] [--json | --markdown | --mermaid[=full]]\n\n"
+    "Lists every op of the table: family, inputs, attributes, dtypes, gradient, backends.\n\n"
+    "  NAME            the page of one op\n"
+    "  --json          everything, for machines\n"
+    "  --markdown      the text of docs/ops.md\n"
+    "  --mermaid       the dispatcher's state machine, as the diagram of the 94 seed ops\n"
+    "  --mermaid=full  the same for every op, with guards and actions named\n";
+
+/* The name that differs least, for a person who mistyped: fewest edits, nothing when all are far. */
+static int edits(const char *a, const char *b) {
+    int row[64], n = (int)strlen(b);
+    if (n > 62 || strlen(a) > 62) return 99;
+    for (int k = 0; k <= n; k++) row[k] = k;
+    for (int i = 1; a[i - 1]; i++) {
+        int corner = row[0];
+        row[0] = i;
+        for (int k = 1; k <= n; k++) {
+            int best = corner + (a[i - 1] != b[k - 1]);
+            corner = row[k];
+            if (row[k] + 1 < best) best = row[k] + 1;
+            if (row[k - 1] + 1 < best) best = row[k - 1] + 1;
+            row[k] = best;
+        }
+    }
+    return row[n];
+}
+
+static int unknown_op(const char *name) {
+    int near = -1, least = 4;
+    for (int op = 0; op < QN_OP_COUNT; op++) {
+        int d = edits(name, qn_op_describe(op)->name);
+        if (d < least) {
+            least = d;
+            near = op;
+        }
+    }
+    fprintf(stderr, "quern ops: there is no op '%s'", name);
+    if (near >= 0) fprintf(stderr, "; did you mean '%s'?", qn_op_describe(near)->name);
+    fprintf(stderr, "\n");
+    return APP_USAGE;
+}
+
+int cmd_ops(int argc, char **argv) {
+    const char *name = NULL, *form = NULL;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
+            fputs(help, stdout);
+            return APP_OK;
+        }
+        const char **slot = argv[i][0] == '-' ? &form : &name;
+        if (*slot) {
+            fprintf(stderr, "quern ops: '%s' and '%s' do not go together\n", *slot, argv[i]);
+            return APP_USAGE;
+        }
+        *slot = argv[i];
+    }
+    if (name && form) {
+        fprintf(stderr, "quern ops: %s is for the whole table, not for one op\n", form);
+        return APP_USAGE;
+    }
+    if (name) {
+        int op = qn_op_from_name(name);
+        if (op < 0) return unknown_op(name);
+        ops_print_page(op);
+    } else if (!form) {
+        ops_print_list();
+    } else if (strcmp(form, "--json") == 0) {
+        ops_print_json();
+    } else if (strcmp(form, "--markdown") == 0) {
+        ops_print_markdown();
+    } else if (strcmp(form, "--mermaid") == 0) {
+        ops_print_mermaid(0);
+    } else if (strcmp(form, "--mermaid=full") == 0) {
+        ops_print_mermaid(1);
+    } else {
+        fprintf(stderr, "quern ops: there is no option '%s'; 'quern ops --help' lists them\n", form);
+        return APP_USAGE;
+    }
+    return APP_OK;
+}

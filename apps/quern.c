@@ -1,0 +1,47 @@
+/* The quern command: one binary, one verb a job. Results go to standard output, everything else to standard error. */
+#include <stdio.h>
+
+#include "app.h"
+
+typedef struct verb {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *help;
+} verb;
+
+static const verb verbs[] = {
+    {"ops", cmd_ops, "list the ops, or print one op's page"},
+    {"bench", cmd_bench, "measure, beside a limit or a peer in the same run"},
+};
+
+static void usage(FILE *to) {
+    fprintf(to, "quern %s: a tensor runtime in C\n\nusage: quern VERB [options]\n\n", qn_version());
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) fprintf(to, "  %-8s %s\n", verbs[i].name, verbs[i].help);
+    fprintf(to, "\nquern VERB --help says more. Exit codes: 0 done, 1 failed, 2 called wrongly.\n");
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2) {
+        usage(stderr);
+        return APP_USAGE;
+    }
+    if (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0) {
+        usage(stdout);
+        return APP_OK;
+    }
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0) {
+        printf("quern %s\n", qn_version());
+        return APP_OK;
+    }
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
+        if (strcmp(argv[1], verbs[i].name) == 0) {
+            int rc = verbs[i].run(argc - 1, argv + 1);
+            if (fflush(stdout) != 0 || ferror(stdout)) {
+                fprintf(stderr, "quern: standard output could not be written\n");
+                return APP_FAILED;
+            }
+            return rc;
+        }
+    fprintf(stderr, "quern: there is no verb '%s'; 'quern --help' lists them\n", argv[1]);
+    return APP_USAGE;
+}

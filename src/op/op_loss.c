@@ -1,0 +1,111 @@
+/* Cross entropy against label distributions, and its gradient. Labels need not add up to one: the gradient is that of the
+ * formula, not of its usual special case. */
+#include <math.h>
+
+#include "op/op_emit.h"
+#include "op/product.h"
+#include "op/softmax.h"
+
+/* ---- Shape rules */
+
+static qn_status need_columns(qn_infer_call *c, int logits) {
+    const qn_tensor *x = c->src[logits];
+    if (qn_ne(x, 0) == 0) return qn_reject_src(c, logits, QN_REASON_SHAPE_EMPTY, qn_axis(x, 0), 0, 0);
+    return QN_OK;
+}
+
+/* A mean over no rows has no value, so no axis may be empty. */
+qn_status qn_infer_cross_entropy_loss(qn_infer_call *c) {
+    const qn_tensor *x = c->src[0];
+    const int64_t one[1] = {1};
+    QN_TRY(qn_need_same_shape(c, 1, 0));
+    for (int k = 0; k < x->rank; k++)
+        if (qn_ne(x, k) == 0) return qn_reject_src(c, 0, QN_REASON_SHAPE_EMPTY, qn_axis(x, k), 0, 0);
+    QN_TRY(qn_need_same_dtype(c, 1, 0));
+    return qn_out_shape(c, 0, x->dtype, 1, one);
+}
+
+qn_status qn_infer_cross_entropy_loss_back(qn_infer_call *c) {
+    const qn_tensor *g = c->src[0], *x = c->src[1];
+    int64_t n = qn_tensor_count(g);
+    if (n != 1) return qn_reject_src(c, 0, QN_REASON_SHAPE_COUNT, -1, 1, n);
+    QN_TRY(qn_need_same_shape(c, 2, 1));
+    QN_TRY(need_columns(c, 1));
+    QN_TRY(qn_need_same_dtype(c, 0, 1));
+    QN_TRY(qn_need_same_dtype(c, 2, 1));
+    qn_out_like(c, 0, x, x->dtype);
+    return QN_OK;
+}
+
+/* ---- References */
+
+/* Sum over a row of labels times log softmax. */
+static double row_likelihood(const qn_tensor *x, const char *x_row, const qn_tensor *labels, const char *l_row, int64_t n) {
+    double logit[QN_RUN], label[QN_RUN], total = qn_op_row_log_sum(x, x_row, n), sum = 0;
+    for (int64_t first = 0; first < n; first += QN_RUN) {
+        int64_t some = qn_some(n, first);
+        qn_load_row(x, x_row, first, some, logit);
+        qn_load_row(labels, l_row, first, some, label);
+        for (int64_t i = 0; i < some; i++) sum += label[i] * (logit[i] - total);
+    }
+    return sum;
+}
+
+qn_status qn_ref_cross_entropy_loss(const qn_call *c) {
+    const qn_tensor *y = c->dst[0], *x = c->src[0], *labels = c->src[1];
+    double sum = 0, rows = 0;
+    qn_rows it;
+    for (qn_rows_begin(&it, x->rank, x->shape); it.live; qn_rows_next(&it)) {
+        sum += row_likelihood(x, qn_row(&it, x), labels, qn_row(&it, labels), it.n);
+        rows++;
+    }
+    qn_put4(y, 0, 0, 0, 0, -sum / rows);
+    return QN_OK;
+}
+
+static double row_sum(const qn_tensor *t, const char *row, int64_t n) {
+    double run[QN_RUN], sum = 0;
+    for (int64_t first = 0; first < n; first += QN_RUN) {
+        int64_t some = qn_some(n, first);
+        qn_load_row(t, row, first, some, run);
+        for (int64_t i = 0; i < some; i++) sum += run[i];
+    }
+    return sum;
+}
+
+/* (sum of the labels * softmax - labels) * step. Each run of logits is read before dx, which may be there, replaces it. */
+static void back_row(const qn_call *c, const qn_rows *it, double step) {
+    const qn_tensor *dx = c->dst[0], *x = c->src[1], *labels = c->src[2];
+    char *to = qn_row(it, dx);
+    const char *x_row = qn_row(it, x), *l_row = qn_row(it, labels);
+    double logit[QN_RUN], label[QN_RUN], total = qn_op_row_log_sum(x, x_row, it->n), mass = row_sum(labels, l_row, it->n);
+    for (int64_t first = 0; first < it->n; first += QN_RUN) {
+        int64_t some = qn_some(it->n, first);
+        qn_load_row(x, x_row, first, some, logit);
+        qn_load_row(labels, l_row, first, some, label);
+        for (int64_t i = 0; i < some; i++) logit[i] = (mass * exp(logit[i] - total) - label[i]) * step;
+        qn_store_row(dx, to, first, some, logit);
+    }
+}
+
+qn_status qn_ref_cross_entropy_loss_back(const qn_call *c) {
+    const qn_tensor *dx = c->dst[0], *g = c->src[0], *x = c->src[1];
+    int64_t count = qn_tensor_count(dx);
+    if (count == 0) return QN_OK;
+    double step = qn_load_one((qn_dtype)g->dtype, qn_at(g, 0)) / (double)(count / qn_ne(dx, 0));
+    qn_rows it;
+    for (qn_rows_begin(&it, x->rank, x->shape); it.live; qn_rows_next(&it)) back_row(c, &it, step);
+    return QN_OK;
+}
+
+/* ---- Gradient. Labels may be learned too (distillation): theirs is -g log softmax / rows. */
+
+void qn_vjp_cross_entropy_loss(qn_vjp_call *v) {
+    if (v->want[0]) v->out[0] = qn_emit3(v, QN_OP_cross_entropy_loss_back, 0, NULL, v->grad[0], v->src[0], v->src[1]);
+    if (!v->want[1]) return;
+    qn_shape s = qn_shape_of(v, v->src[0]);
+    double rows = 1;
+    for (int k = 1; k < s.rank; k++) rows *= (double)qn_sd(&s, k);
+    qn_val likelihood = qn_emit1(v, QN_OP_log_soft_max, 0, NULL, v->src[0]);
+    v->out[1] = qn_e_mul(v, likelihood, qn_e_scale(v, v->grad[0], -1 / rows, 0));
+}

@@ -1,0 +1,237 @@
+/* Norms: rows (norm, rms_norm, l2_norm) and groups of channels (group_norm), with the gradients of each. None has weights:
+ * those are a mul and an add. A set of elements that is normalised together is a `span`: one row, or the channels of a group. */
+#include <math.h>
+
+#include "op/op_emit.h"
+#include "op/ref.h"
+
+/* ---- Shape rules */
+
+qn_status qn_infer_row_norm(qn_infer_call *c) {
+    const qn_tensor *x = c->src[0];
+    if (qn_ne(x, 0) == 0) return qn_reject_src(c, 0, QN_REASON_SHAPE_EMPTY, x->rank - 1, 1, 0);
+    qn_out_like(c, 0, x, x->dtype);
+    return QN_OK;
+}
+
+qn_status qn_infer_row_norm2(qn_infer_call *c) {
+    QN_TRY(qn_need_same_shape(c, 1, 0));
+    QN_TRY(qn_need_same_dtype(c, 1, 0));
+    return qn_infer_row_norm(c);
+}
+
+qn_status qn_infer_group_norm(qn_infer_call *c) {
+    const qn_tensor *x = c->src[0];
+    int32_t groups = ((const qn_attr_group_norm *)c->attr)->n_groups;
+    QN_TRY(qn_need_rank(c, 0, 4));
+    if (groups > qn_ne(x, 2)) return qn_reject_attr(c, "n_groups", QN_REASON_ATTR_CONFLICT, -1, qn_ne(x, 2), groups);
+    for (int k = 0; k < 2; k++)
+        if (qn_ne(x, k) == 0) return qn_reject_src(c, 0, QN_REASON_SHAPE_EMPTY, x->rank - 1 - k, 1, 0);
+    qn_out_like(c, 0, x, x->dtype);
+    return QN_OK;
+}
+
+qn_status qn_infer_group_norm_back(qn_infer_call *c) {
+    QN_TRY(qn_need_same_shape(c, 1, 0));
+    QN_TRY(qn_need_same_dtype(c, 1, 0));
+    return qn_infer_group_norm(c);
+}
+
+/* ---- Spans. A span is `planes` rows-by-columns planes at a fixed step: 1 plane of 1 row for row norms. */
+
+typedef struct span {
+    int64_t planes, rows, columns;
+    int64_t n, c0; /* batch and first channel, for groups */
+} span;
+
+/* Where a row of a span starts in a tensor. `base` is the first row's place for row norms. */
+static char *span_row(const qn_tensor *t, const span *s, char *base, int64_t plane, int64_t row) {
+    return base ? base : qn_at(t, qn_off4(t, s->n, s->c0 + plane, row, 0));
+}
+
+typedef double (*visit_fn)(double a, double b, const double *with);
+
+/* Sum over the span of f(a, b); b is NULL for sums over one tensor. */
+static double span_sum(const span *s, const qn_tensor *a, char *pa, const qn_tensor *b, char *pb, visit_fn f, const double *with) {
+    double xa[QN_RUN], xb[QN_RUN] = {0}, sum = 0;
+    for (int64_t p = 0; p < s->planes; p++)
+        for (int64_t r = 0; r < s->rows; r++)
+            for (int64_t i = 0; i < s->columns; i += QN_RUN) {
+                int64_t n = s->columns - i < QN_RUN ? s->columns - i : QN_RUN;
+                qn_load_row(a, span_row(a, s, pa, p, r), i, n, xa);
+                if (b) qn_load_row(b, span_row(b, s, pb, p, r), i, n, xb);
+                for (int64_t k = 0; k < n; k++) sum += f(xa[k], xb[k], with);
+            }
+    return sum;
+}
+
+/* y = f(a, b) over the span. */
+static void span_map(const span *s, const qn_tensor *y, char *py, const qn_tensor *a, char *pa, const qn_tensor *b, char *pb,
+                     visit_fn f, const double *with) {
+    double xa[QN_RUN], xb[QN_RUN] = {0};
+    for (int64_t p = 0; p < s->planes; p++)
+        for (int64_t r = 0; r < s->rows; r++)
+            for (int64_t i = 0; i < s->columns; i += QN_RUN) {
+                int64_t n = s->columns - i < QN_RUN ? s->columns - i : QN_RUN;
+                qn_load_row(a, span_row(a, s, pa, p, r), i, n, xa);
+                if (b) qn_load_row(b, span_row(b, s, pb, p, r), i, n, xb);
+                for (int64_t k = 0; k < n; k++) xa[k] = f(xa[k], xb[k], with);
+                qn_store_row(y, span_row(y, s, py, p, r), i, n, xa);
+            }
+}
+
+static double v_first(double a, double b, const double *w) { (void)b; (void)w; return a; }
+static double v_square(double a, double b, const double *w) { (void)b; (void)w; return a * a; }
+static double v_product(double a, double b, const double *w) { (void)w; return a * b; }
+static double v_centred_square(double a, double b, const double *w) { (void)b; return (a - w[0]) * (a - w[0]); }
+static double v_centred_product(double g, double x, const double *w) { return g * (x - w[0]) * w[1]; }
+/* (x - mean) r, with mean 0 where there is none to take off */
+static double v_normalise(double x, double b, const double *w) { (void)b; return (x - w[0]) * w[1]; }
+/* r (g - mean(g) - y mean(g y)) */
+static double v_norm_back(double g, double x, const double *w) { return w[1] * (g - w[2] - (x - w[0]) * w[1] * w[3]); }
+/* r (g - x <x, g> / (sum x^2 + n eps)) */
+static double v_rms_back(double g, double x, const double *w) { return w[0] * (g - x * w[1]); }
+/* (g - y <y, g>) / |x| */
+static double v_l2_back(double g, double x, const double *w) { return (g - x * w[1]) * w[0]; }
+
+static void centre(const span *s, const qn_tensor *x, char *px, double eps, double *w) {
+    double n = (double)(s->planes * s->rows * s->columns);
+    w[0] = span_sum(s, x, px, NULL, NULL, v_first, NULL) / n;
+    w[1] = 1 / sqrt(span_sum(s, x, px, NULL, NULL, v_centred_square, w) / n + eps);
+}
+
+static void norm_span(const span *s, const qn_tensor *y, char *py, const qn_tensor *x, char *px, double eps) {
+    double w[2];
+    centre(s, x, px, eps, w);
+    span_map(s, y, py, x, px, NULL, NULL, v_normalise, w);
+}
+
+static void norm_back_span(const span *s, const qn_tensor *y, char *py, const qn_tensor *g, char *pg, const qn_tensor *x, char *px,
+                           double eps) {
+    double w[4], n = (double)(s->planes * s->rows * s->columns);
+    centre(s, x, px, eps, w);
+    w[2] = span_sum(s, g, pg, NULL, NULL, v_first, NULL) / n;
+    w[3] = span_sum(s, g, pg, x, px, v_centred_product, w) / n;
+    span_map(s, y, py, g, pg, x, px, v_norm_back, w);
+}
+
+/* ---- References over rows. eps is the first attribute of all of them. */
+
+static double eps_of(const qn_call *c) { return (double)((const qn_attr_norm *)c->attr)->eps; }
+static span row_span(const qn_rows *it) { return (span){1, 1, it->n, 0, 0}; }
+
+qn_status qn_ref_norm(const qn_call *c) {
+    const qn_tensor *y = c->dst[0], *x = c->src[0];
+    qn_rows it;
+    for (qn_rows_begin(&it, x->rank, x->shape); it.live; qn_rows_next(&it)) {
+        span s = row_span(&it);
+        norm_span(&s, y, qn_row(&it, y), x, qn_row(&it, x), eps_of(c));
+    }
+    return QN_OK;
+}
+
+qn_status qn_ref_norm_back(const qn_call *c) {
+    const qn_tensor *y = c->dst[0], *g = c->src[0], *x = c->src[1];
+    qn_rows it;
+    for (qn_rows_begin(&it, g->rank, g->shape); it.live; qn_rows_next(&it)) {
+        span s = row_span(&it);
+        norm_back_span(&s, y, qn_row(&it, y), g, qn_row(&it, g), x, qn_row(&it, x), eps_of(c));
+    }
+    return QN_OK;
+}
+
+qn_status qn_ref_rms_norm(const qn_call *c) {
+    const qn_tensor *y = c->dst[0], *x = c->src[0];
+    qn_rows it;
+    for (qn_rows_begin(&it, x->rank, x->shape); it.live; qn_rows_next(&it)) {
+        span s = row_span(&it);
+        char *px = qn_row(&it, x);
+        double w[2] = {0, 1 / sqrt(span_sum(&s, x, px, NULL, NULL, v_square, NULL) / (double)it.n + eps_of(c))};
+        span_map(&s, y, qn_row(&it, y), x, px, NULL, NULL, v_normalise, w);
+    }
+    return QN_OK;
+}
+
+qn_status qn_ref_rms_norm_back(const qn_call *c) {
+    const qn_tensor *y = c->dst[0], *g = c->src[0], *x = c->src[1];
+    qn_rows it;
+    for (qn_rows_begin(&it, g->rank, g->shape); it.live; qn_rows_next(&it)) {
+        span s = row_span(&it);
+        char *px = qn_row(&it, x), *pg = qn_row(&it, g);
+        double squares = span_sum(&s, x, px, NULL, NULL, v_square, NULL) + (double)it.n * eps_of(c);
+        double w[2] = {1 / sqrt(squares / (double)it.n), span_sum(&s, g, pg, x, px, v_product, NULL) / squares};
+        span_map(&s, y, qn_row(&it, y), g, pg, x, px, v_rms_back, w);
+    }
+    return QN_OK;
+}
+
+/* The length of a row, but at least eps: a floor, not something added. */
+qn_status qn_ref_l2_norm(const qn_call *c) {
+    const qn_tensor *y = c->dst[0], *x = c->src[0];
+    qn_rows it;
+    for (qn_rows_begin(&it, x->rank, x->shape); it.live; qn_rows_next(&it)) {
+        span s = row_span(&it);
+        char *px = qn_row(&it, x);
+        double length = sqrt(span_sum(&s, x, px, NULL, NULL, v_square, NULL));
+        double w[2] = {0, 1 / (length < eps_of(c) ? eps_of(c) : length)};
+        span_map(&s, y, qn_row(&it, y), x, px, NULL, NULL, v_normalise, w);
+    }
+    return QN_OK;
+}
+
+qn_status qn_ref_l2_norm_back(const qn_call *c) {
+    const qn_tensor *y = c->dst[0], *g = c->src[0], *x = c->src[1];
+    qn_rows it;
+    for (qn_rows_begin(&it, g->rank, g->shape); it.live; qn_rows_next(&it)) {
+        span s = row_span(&it);
+        char *px = qn_row(&it, x), *pg = qn_row(&it, g);
+        double squares = span_sum(&s, x, px, NULL, NULL, v_square, NULL), length = sqrt(squares), w[2] = {1 / length, 0};
+        if (length > eps_of(c)) w[1] = span_sum(&s, g, pg, x, px, v_product, NULL) / squares;
+        else w[0] = 1 / eps_of(c);
+        span_map(&s, y, qn_row(&it, y), g, pg, x, px, v_l2_back, w);
+    }
+    return QN_OK;
+}
+
+/* ---- References over groups of consecutive channels; the last group may be short, or of no channel at all. */
+
+static void each_group(const qn_call *c, const qn_tensor *x, int back) {
+    const qn_attr_group_norm *at = c->attr;
+    int64_t channels = qn_ne(x, 2), per = (channels + at->n_groups - 1) / at->n_groups;
+    for (int64_t n = 0; n < qn_ne(x, 3); n++)
+        for (int64_t first = 0; first < channels; first += per) {
+            span s = {channels - first < per ? channels - first : per, qn_ne(x, 1), qn_ne(x, 0), n, first};
+            if (back) norm_back_span(&s, c->dst[0], NULL, c->src[0], NULL, c->src[1], NULL, (double)at->eps);
+            else norm_span(&s, c->dst[0], NULL, c->src[0], NULL, (double)at->eps);
+        }
+}
+
+qn_status qn_ref_group_norm(const qn_call *c) {
+    each_group(c, c->src[0], 0);
+    return QN_OK;
+}
+
+qn_status qn_ref_group_norm_back(const qn_call *c) {
+    each_group(c, c->src[0], 1);
+    return QN_OK;
+}
+
+/* ---- Gradients */
+
+#define ROW_NORM_VJP(name)                                                                \
+    void qn_vjp_##name(qn_vjp_call *v) {                                                  \
+        qn_attr_##name##_back at = qn_attr_##name##_back_default();                       \
+        at.eps = ((const qn_attr_##name *)v->attr)->eps;                                  \
+        v->out[0] = qn_emit2(v, QN_OP_##name##_back, 0, &at, v->grad[0], v->src[0]);      \
+    }
+ROW_NORM_VJP(norm)
+ROW_NORM_VJP(rms_norm)
+ROW_NORM_VJP(l2_norm)
+
+void qn_vjp_group_norm(qn_vjp_call *v) {
+    const qn_attr_group_norm *forward = v->attr;
+    qn_attr_group_norm_back at = qn_attr_group_norm_back_default();
+    at.n_groups = forward->n_groups;
+    at.eps = forward->eps;
+    v->out[0] = qn_emit2(v, QN_OP_group_norm_back, 0, &at, v->grad[0], v->src[0]);
+}

@@ -1,0 +1,23 @@
+/* What a context holds: hooks and counters. No tensor, no queue, no lock: one thread uses it at a time. */
+#ifndef QN_RUN_CONTEXT_H
+#define QN_RUN_CONTEXT_H
+
+#include <quern/quern.h>
+
+struct qn_context {
+    qn_allocator allocator;
+    qn_log_fn log;
+    void *log_user;
+    uint32_t flags;
+    uint64_t events;
+    qn_counters ops[QN_OP_COUNT];
+    qn_counters unknown; /* requests that name no op */
+};
+
+/* Formats and hands a line to the context's log callback, if it has one. */
+#if defined(__GNUC__)
+__attribute__((format(printf, 3, 4)))
+#endif
+void qn_run_log(const qn_context *context, qn_log_level level, const char *format, ...);
+
+#endif

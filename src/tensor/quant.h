@@ -1,0 +1,27 @@
+/* Block formats: how each GGUF block type is decoded and encoded. One codec per type, found by dtype; the layouts are
+ * those of the format's own definition. Decoding gives f32 exactly as the formulas say, one rounding at most. Encoders
+ * take any floats: NaN counts as zero, infinities as the largest finite value, and a scale too large for f16
+ * saturates. */
+#ifndef QN_TENSOR_QUANT_H
+#define QN_TENSOR_QUANT_H
+
+#include <quern/quern.h>
+
+/* Decode n_blocks consecutive blocks at src into n_blocks * block floats. */
+typedef void (*qn_block_decode_fn)(const uint8_t *src, int64_t n_blocks, float *dst);
+/* Encode n_blocks * block floats into n_blocks consecutive blocks. Pure: same floats, same bytes. */
+typedef void (*qn_block_encode_fn)(const float *src, int64_t n_blocks, uint8_t *dst);
+
+typedef struct qn_block_codec {
+    qn_block_decode_fn decode;
+    qn_block_encode_fn encode;
+    int run_time_encode; /* 1: cpy, set_rows and friends may write this type; 0: only offline quantisation does */
+    /* The encoder for offline quantisation where a longer search finds codes with less error than `encode`, whose bytes
+     * the format fixes; NULL: the same as encode. */
+    qn_block_encode_fn encode_best;
+} qn_block_codec;
+
+/* The codec of a block dtype, NULL for any other dtype. */
+const qn_block_codec *qn_tensor_block_codec(qn_dtype dtype);
+
+#endif

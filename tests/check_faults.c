@@ -1,0 +1,260 @@
+/* Ways to spoil a tensor of a request: its descriptor, its dtype, its agreement with the op, its overlap with others. Data and
+ * size always tell the truth about memory that exists: a lie there is the one thing a callee cannot find out. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "check_reject.h"
+
+static int64_t unit_of(const qn_tensor *t) { return qn_dtype_describe((qn_dtype)t->dtype)->bytes; }
+static int is_block(const qn_tensor *t) { return qn_dtype_describe((qn_dtype)t->dtype)->block > 1; }
+
+/* An axis with at least two elements whose stride is free to change; -1 when there is none. */
+static int wide_axis(const qn_tensor *t) {
+    for (int i = 0; i < t->rank - is_block(t); i++)
+        if (t->shape[i] > 1) return i;
+    return -1;
+}
+
+/* One past the last byte the view uses. */
+static uint64_t end_of(const qn_tensor *t) {
+    int64_t end = t->offset + unit_of(t);
+    for (int i = 0; i < t->rank; i++) {
+        int64_t n = i == t->rank - 1 ? t->shape[i] / qn_dtype_describe((qn_dtype)t->dtype)->block : t->shape[i];
+        if (t->stride[i] > 0) end += (n - 1) * t->stride[i];
+    }
+    return (uint64_t)end;
+}
+
+enum { DESCRIPTOR_WAYS = 17 };
+
+/* `data_matters`: the slot's data is used, so it must be there. */
+static int spoil_descriptor(qn_tensor *t, int way, int data_matters, qc_fault *f) {
+    int axis = wide_axis(t), some = qn_tensor_count(t) > 0;
+    int64_t unit = unit_of(t), beyond = ((int64_t)t->size / unit + 1) * unit;
+    switch (way) {
+    case 0: f->what = "no data"; t->data = NULL; qc_because(f, QN_REASON_NULL_DATA); return some && data_matters;
+    case 1: f->what = "dtype 0"; t->dtype = 0; return qc_because(f, QN_REASON_UNKNOWN_DTYPE), 1;
+    case 2: f->what = "unknown dtype"; t->dtype = QN_DTYPE_COUNT; return qc_because(f, QN_REASON_UNKNOWN_DTYPE), 1;
+    case 3: f->what = "unknown flags"; t->flags |= 1u << 31; return qc_because(f, QN_REASON_FLAGS), 1;
+    case 4: f->what = "rank 0"; t->rank = 0; return qc_because(f, QN_REASON_RANK), 1;
+    case 5: f->what = "rank 9"; t->rank = QN_MAX_RANK + 1; return qc_because(f, QN_REASON_RANK), 1;
+    case 6: f->what = "rank -1"; t->rank = -1; return qc_because(f, QN_REASON_RANK), 1;
+    case 7: f->what = "negative extent"; t->shape[t->rank - 1] = -1; return qc_because(f, QN_REASON_NEGATIVE_EXTENT), 1;
+    case 8:
+        f->what = "extents past 64 bits";
+        t->shape[0] = INT64_MAX - (INT64_MAX % qn_dtype_describe((qn_dtype)t->dtype)->block);
+        qc_because(f, QN_REASON_SIZE_OVERFLOW), qc_because(f, QN_REASON_ADDRESS_OVERFLOW);
+        return qc_because(f, QN_REASON_OUT_OF_BUFFER_HIGH), some;
+    case 9: f->what = "stride past the buffer"; qc_because(f, QN_REASON_OUT_OF_BUFFER_HIGH); break;
+    case 10: f->what = "stride before the buffer"; qc_because(f, QN_REASON_OUT_OF_BUFFER_LOW); beyond = -beyond; break;
+    case 11:
+        f->what = "stride past 64 bits";
+        qc_because(f, QN_REASON_ADDRESS_OVERFLOW), qc_because(f, QN_REASON_OUT_OF_BUFFER_HIGH);
+        beyond = INT64_MAX / unit * unit;
+        break;
+    case 12:
+        f->what = "buffer one byte short";
+        if (some) t->size = end_of(t) - 1;
+        return qc_because(f, QN_REASON_OUT_OF_BUFFER_HIGH), some;
+    case 13:
+        f->what = "stride between elements";
+        qc_because(f, QN_REASON_STRIDE_UNIT);
+        beyond = axis < 0 ? 0 : t->stride[axis] + 1;
+        if (unit == 1 || is_block(t)) return 0; /* rows of blocks may begin at any byte */
+        break;
+    case 14:
+        f->what = "offset between elements";
+        t->offset++;
+        qc_because(f, QN_REASON_OFFSET_UNIT);
+        return qc_because(f, QN_REASON_OUT_OF_BUFFER_HIGH), some && unit > 1;
+    case 15:
+        f->what = "negative offset";
+        t->offset = -unit;
+        return qc_because(f, QN_REASON_OFFSET_NEGATIVE), qc_because(f, QN_REASON_OUT_OF_BUFFER_LOW), 1;
+    default: f->what = "reserved field of a tensor"; t->reserved = 1; return qc_because(f, QN_REASON_RECORD_RESERVED), 1;
+    }
+    if (axis < 0 || !some) return 0;
+    t->stride[axis] = beyond;
+    return 1;
+}
+
+int qc_fault_source(qc_built *b, int i, qc_fault *f) {
+    const qn_op_info *info = qn_op_describe(b->c->op);
+    int slot = i / (DESCRIPTOR_WAYS + 1), way = i % (DESCRIPTOR_WAYS + 1);
+    if (slot >= b->request.n_src) return QC_FAULT_END;
+    if (!b->request.src[slot]) return QC_FAULT_SKIP;
+    qc_want(f, QN_INVALID, QN_ARG_SOURCE, slot, "source left out");
+    if (way == DESCRIPTOR_WAYS) {
+        b->request.src[slot] = NULL;
+        qc_because(f, QN_REASON_MISSING);
+        return !(info->src[slot].flags & QN_SLOT_OPTIONAL);
+    }
+    return spoil_descriptor(&b->src[slot], way, !(info->src[slot].flags & QN_SLOT_SHAPE), f);
+}
+
+/* Every dtype the slot does not take, in a tensor that is well-formed otherwise. */
+int qc_fault_source_dtype(qc_built *b, int i, qc_fault *f) {
+    const qn_op_info *info = qn_op_describe(b->c->op);
+    int slot = i / QN_DTYPE_COUNT;
+    uint32_t dtype = (uint32_t)(i % QN_DTYPE_COUNT);
+    if (slot >= b->request.n_src) return QC_FAULT_END;
+    if (!b->request.src[slot] || dtype == 0 || (info->src[slot].dtypes >> dtype & 1)) return QC_FAULT_SKIP;
+    qn_tensor old = b->src[slot];
+    int64_t shape[QN_MAX_RANK];
+    memcpy(shape, old.shape, sizeof shape);
+    int64_t block = qn_dtype_describe((qn_dtype)dtype)->block;
+    shape[old.rank - 1] = (shape[old.rank - 1] + block - 1) / block * block;
+    if (qc_tensor_make(&b->src[slot], 0, dtype, old.rank, shape) != QN_OK) return QC_FAULT_SKIP;
+    qc_want(f, QN_INVALID, QN_ARG_SOURCE, slot, "dtype the slot does not take");
+    qc_because(f, QN_REASON_DTYPE_CLASS);
+    return QC_FAULT_TRY;
+}
+
+int qc_fault_dest(qc_built *b, int i, qc_fault *f) {
+    const qn_op_info *info = qn_op_describe(b->c->op);
+    int slot = i / (DESCRIPTOR_WAYS + 1), way = i % (DESCRIPTOR_WAYS + 1);
+    if (slot >= b->request.n_dst) return QC_FAULT_END;
+    if (!b->request.dst[slot]) return QC_FAULT_SKIP;
+    qc_want(f, QN_INVALID, QN_ARG_DEST, slot, "destination left out");
+    if (way == DESCRIPTOR_WAYS) {
+        b->request.dst[slot] = NULL;
+        qc_because(f, QN_REASON_MISSING);
+        return !(info->dst[slot].flags & QN_SLOT_OPTIONAL);
+    }
+    return spoil_descriptor(&b->dst[slot], way, 1, f);
+}
+
+/* ---- A destination that is well-formed but not what the op gives */
+
+static int other_tensor(qn_tensor *t, uint32_t dtype, int rank, const int64_t *shape) {
+    return qc_tensor_make(t, 0, dtype, rank, shape) == QN_OK;
+}
+
+static int dest_view(qn_tensor *t, int way, qc_fault *f) {
+    int64_t unit = unit_of(t);
+    int axis = wide_axis(t);
+    qc_because(f, QN_REASON_DST_VIEW);
+    f->what = "not the view the op describes";
+    if (way == 0) { /* elsewhere, with the same form */
+        uint64_t bytes = t->size;
+        t->data = qc_alloc((size_t)bytes, 64);
+        return t->data != NULL && bytes > 0;
+    }
+    if (way == 1 && axis >= 0 && t->stride[axis] >= 2 * unit) return t->stride[axis] -= unit, QC_FAULT_TRY;
+    return QC_FAULT_SKIP;
+}
+
+int qc_fault_dest_form(qc_built *b, int i, qc_fault *f) {
+    enum { WAYS = 7 };
+    const qn_op_info *info = qn_op_describe(b->c->op);
+    int slot = i / WAYS, way = i % WAYS;
+    if (slot >= b->request.n_dst) return QC_FAULT_END;
+    if (!b->request.dst[slot]) return QC_FAULT_SKIP;
+    qn_tensor *t = &b->dst[slot];
+    int64_t shape[QN_MAX_RANK + 1], block = qn_dtype_describe((qn_dtype)t->dtype)->block;
+    qc_want(f, QN_INVALID, QN_ARG_DEST, slot, "shape of the destination");
+    if (way >= 5) return info->is_view ? dest_view(t, way - 5, f) : QC_FAULT_SKIP;
+    memcpy(shape, t->shape, sizeof t->shape);
+    switch (way) {
+    case 0: shape[t->rank - 1] += block; return qc_because(f, QN_REASON_DST_SHAPE), other_tensor(t, t->dtype, t->rank, shape);
+    case 1:
+        shape[0] += t->rank == 1 ? block : 1;
+        qc_because(f, QN_REASON_DST_RANK);
+        return qc_because(f, QN_REASON_DST_SHAPE), other_tensor(t, t->dtype, t->rank, shape);
+    case 2:
+        f->what = "rank of the destination";
+        memcpy(shape + 1, t->shape, sizeof t->shape);
+        shape[0] = 2;
+        qc_because(f, QN_REASON_DST_RANK);
+        return t->rank < QN_MAX_RANK && other_tensor(t, t->dtype, t->rank + 1, shape);
+    case 3:
+        f->what = "dtype of the destination";
+        qc_because(f, QN_REASON_DST_DTYPE);
+        return other_tensor(t, t->dtype == QN_DTYPE_I8 ? QN_DTYPE_I16 : QN_DTYPE_I8, t->rank, shape);
+    default:
+        f->what = "constant destination";
+        t->flags |= QN_TENSOR_CONST;
+        qc_because(f, QN_REASON_DST_CONST);
+        return !info->is_view;
+    }
+}
+
+/* ---- Overlap */
+
+/* The destination begins in the last byte of the source. */
+static int over_source(qc_built *b, int s, qc_fault *f) {
+    const qn_op_info *info = qn_op_describe(b->c->op);
+    qn_tensor *x = &b->src[s], *y = &b->dst[0];
+    if (!b->request.src[s] || (info->src[s].flags & (QN_SLOT_SHAPE | QN_SLOT_STATE))) return QC_FAULT_SKIP;
+    if (info->src[0].flags & QN_SLOT_STATE) return QC_FAULT_SKIP;
+    if (qn_tensor_count(x) < 1 || qn_tensor_count(y) < 1) return QC_FAULT_SKIP;
+    int64_t unit = unit_of(y), at = ((int64_t)x->size - 1) / unit * unit;
+    if (at + y->offset == x->offset && (info->src[s].flags & QN_SLOT_IN_PLACE)) return QC_FAULT_SKIP;
+    char *both = qc_alloc((size_t)at + (size_t)y->size, 64);
+    if (!both || y->offset || (size_t)at + (size_t)y->size < (size_t)x->size) return QC_FAULT_SKIP;
+    memcpy(both, x->data, (size_t)x->size);
+    x->data = y->data = both;
+    x->size = y->size = (uint64_t)at + y->size;
+    y->offset = at;
+    qc_want(f, QN_INVALID, QN_ARG_DEST, 0, "destination over the end of a source");
+    qc_because(f, QN_REASON_ALIAS_SOURCE);
+    return QC_FAULT_TRY;
+}
+
+/* All of a source's bytes, but not as that source: only where running in place is not declared. */
+static int on_source(qc_built *b, int s, qc_fault *f) {
+    const qn_op_info *info = qn_op_describe(b->c->op);
+    qn_tensor *x = &b->src[s], *y = &b->dst[0];
+    uint32_t flags = info->src[s].flags;
+    if (!b->request.src[s] || (flags & (QN_SLOT_SHAPE | QN_SLOT_STATE | QN_SLOT_IN_PLACE))) return QC_FAULT_SKIP;
+    if ((info->src[0].flags & QN_SLOT_STATE) || qn_tensor_count(x) < 1 || qn_tensor_count(y) < 1 || y->size > x->size) return QC_FAULT_SKIP;
+    y->data = x->data;
+    y->size = x->size;
+    qc_want(f, QN_INVALID, QN_ARG_DEST, 0, "destination on a source that is not to be overwritten");
+    qc_because(f, QN_REASON_ALIAS_SOURCE);
+    return QC_FAULT_TRY;
+}
+
+static int over_itself(qn_tensor *y, int slot, qc_fault *f) {
+    int axis = wide_axis(y);
+    if (axis < 0 || qn_tensor_count(y) < 1) return QC_FAULT_SKIP;
+    y->stride[axis] = 0;
+    qc_want(f, QN_INVALID, QN_ARG_DEST, slot, "destination over itself");
+    qc_because(f, QN_REASON_SELF_OVERLAP);
+    return QC_FAULT_TRY;
+}
+
+/* Two destinations in one buffer; for state, a destination that is not its source. */
+static int over_another(qc_built *b, int slot, qc_fault *f) {
+    const qn_op_info *info = qn_op_describe(b->c->op);
+    qn_tensor *y = &b->dst[slot];
+    qc_want(f, QN_INVALID, QN_ARG_DEST, slot, "two destinations overlap");
+    if (qn_tensor_count(y) < 1) return QC_FAULT_SKIP;
+    if (slot < info->n_src && (info->src[slot].flags & QN_SLOT_STATE)) {
+        f->what = "state that is not updated in place";
+        qc_because(f, QN_REASON_NOT_IN_PLACE);
+        return other_tensor(y, y->dtype, y->rank, b->src[slot].shape);
+    }
+    if (slot == 0 || !b->request.dst[0] || qn_tensor_count(&b->dst[0]) < 1) return QC_FAULT_SKIP;
+    uint64_t size = b->dst[0].size > y->size ? b->dst[0].size : y->size;
+    void *one = qc_alloc((size_t)size, 64);
+    if (!one) return QC_FAULT_SKIP;
+    b->dst[0].data = y->data = one;
+    b->dst[0].size = y->size = size;
+    qc_because(f, QN_REASON_ALIAS_DEST);
+    return QC_FAULT_TRY;
+}
+
+int qc_fault_alias(qc_built *b, int i, qc_fault *f) {
+    const qn_op_info *info = qn_op_describe(b->c->op);
+    int slot = i / 4;
+    if (slot >= QN_MAX_SRC) return QC_FAULT_END;
+    if (info->is_view) return QC_FAULT_END;
+    if (i % 4 == 0) return slot < b->request.n_src ? over_source(b, slot, f) : QC_FAULT_SKIP;
+    if (i % 4 == 1) return slot < b->request.n_src ? on_source(b, slot, f) : QC_FAULT_SKIP;
+    if (slot >= b->request.n_dst || !b->request.dst[slot]) return QC_FAULT_SKIP;
+    int state = slot < info->n_src && (info->src[slot].flags & QN_SLOT_STATE) != 0;
+    if (i % 4 == 2) return state ? QC_FAULT_SKIP : over_itself(&b->dst[slot], slot, f);
+    return over_another(b, slot, f);
+}

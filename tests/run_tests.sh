@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# The whole suite: every build flavour, and in each what is worth running there. One line per test, a tail of the log where one
+# fails, and at the end `N passed, N failed`. Logs stay in build/test-logs. Exits non-zero when anything failed.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+unset MAKEFLAGS MAKELEVEL # the install test calls make itself
+logs=build/test-logs
+rm -rf "$logs"
+mkdir -p "$logs"
+passed=0
+failed=0
+export ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
+
+run() { # name, command...
+    local name=$1 log=$logs/${1//\//-}.log from=$SECONDS
+    shift
+    if timeout -k 10 900 "$@" >"$log" 2>&1 </dev/null; then
+        echo "ok $name ($((SECONDS - from)) s)"
+        passed=$((passed + 1))
+    else
+        echo "FAIL $name ($((SECONDS - from)) s): $*"
+        tail -n 40 "$log" | sed 's/^/    | /'
+        failed=$((failed + 1))
+        return 1
+    fi
+}
+
+skip() { echo "skip $1: $2"; }
+
+build() { # preset, folder
+    run "$1/build" sh -c "cmake --preset $1 && cmake --build $2"
+}
+
+units() { # preset, folder
+    local program
+    for program in tests/unit/test_*.c; do
+        [ -e "$program" ] || continue
+        program=$(basename "$program" .c)
+        run "$1/$program" "$2/tests/$program"
+    done
+}
+
+release_tests() {
+    build release build || return
+    units release build
+    run release/check-list build/qn_check list
+    run release/check-test build/qn_check test
+    run release/check-grad build/qn_check grad
+    run release/check-fuzz build/qn_check fuzz --seconds 10
+    if [ -d ../shared/data/op-vectors ]; then
+        run release/check-vectors build/qn_check vectors ../shared/data/op-vectors
+    else
+        skip release/check-vectors "no ../shared/data/op-vectors beside this checkout"
+    fi
+    run docs/ops-fresh sh -c 'build/quern ops --markdown >build/ops.md && diff -u docs/ops.md build/ops.md'
+    run ops/json sh -c 'build/quern ops --json >build/ops.json && python3 tests/check_ops_json.py build/ops.json'
+    run ops/mermaid sh -c 'build/quern ops --mermaid >build/ops.mmd && grep -c "ready --> ready" build/ops.mmd | grep -x 190'
+    run symbols tools/check_symbols.sh build
+    install_tests
+}
+
+install_tests() {
+    local stage
+    stage=$(mktemp -d)
+    if run install/install make install DESTDIR="$stage" PREFIX=/opt/quern; then
+        for what in files header pkgconfig cmake readme; do
+            run "install/$what" tests/install/check.sh "$what" "$stage/opt/quern"
+        done
+    fi
+    rm -rf "$stage"
+}
+
+asan_tests() {
+    build asan build/asan || return
+    units asan build/asan
+    run asan/check-test build/asan/qn_check test
+    run asan/check-grad build/asan/qn_check grad --quick
+    run asan/check-fuzz build/asan/qn_check fuzz --seconds 20
+}
+
+clang_tests() {
+    build clang build/clang || return
+    run clang/check-test build/clang/qn_check test --quick
+}
+
+# The other architecture: built with warnings as errors, run under emulation where there is one.
+cross_tests() {
+    local other=aarch64
+    [ "$(uname -m)" = aarch64 ] && other=x86_64
+    if ! command -v "$other-linux-gnu-gcc" >/dev/null; then
+        skip "$other/build" "no $other-linux-gnu-gcc"
+        return
+    fi
+    build "$other" "build/$other" || return
+    if ! command -v "qemu-$other-static" >/dev/null; then
+        skip "$other/check-test" "no qemu-$other-static"
+        return
+    fi
+    run "$other/check-test" "qemu-$other-static" -L "/usr/$other-linux-gnu" "build/$other/qn_check" test --quick
+}
+
+run layers python3 tools/check_layers.py
+run sizes python3 tools/check_size.py
+release_tests
+asan_tests
+clang_tests
+cross_tests
+
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]

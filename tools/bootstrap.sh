@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Installs what the build and the tests need and this machine lacks. On Debian and its kin it asks apt; elsewhere it prints the
+# list. Does nothing, quickly, when nothing is missing. `bootstrap.sh build` looks only for what plain `make` needs.
+set -euo pipefail
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+missing=()
+extra=() # makes the tests reach further, but they run without
+need() { # package, then a command that only it brings
+    have "$2" || missing+=("$1")
+}
+
+need build-essential cc
+need build-essential make
+need cmake cmake
+need ninja-build ninja
+if [ "${1:-all}" = all ]; then
+    need build-essential g++
+    need clang clang
+    need clang-tidy clang-tidy
+    need clang-format clang-format
+    need llvm llvm-symbolizer
+    need python3 python3
+    need pkg-config pkg-config
+    echo '#include <cmocka.h>' | cc -include stdarg.h -include stddef.h -include stdint.h -include setjmp.h -E - \
+        >/dev/null 2>&1 || missing+=(libcmocka-dev)
+    if [ "$(uname -m)" = x86_64 ]; then
+        have aarch64-linux-gnu-gcc || extra+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
+        have qemu-aarch64-static || extra+=(qemu-user-static)
+    fi
+fi
+[ $((${#missing[@]} + ${#extra[@]})) = 0 ] && exit 0
+
+as_root=()
+[ "$(id -u)" = 0 ] || as_root=(sudo -n)
+if ! have apt-get || ! "${as_root[@]}" true 2>/dev/null; then
+    echo "bootstrap: please install these packages (Debian names): ${missing[*]} ${extra[*]}"
+    [ ${#missing[@]} = 0 ] # the extra ones are not worth stopping for
+    exit
+fi
+
+install() {
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" </dev/null
+}
+echo "bootstrap: installing ${missing[*]} ${extra[*]}"
+"${as_root[@]}" apt-get update || echo "bootstrap: apt-get update failed; trying with the lists there are"
+[ ${#missing[@]} = 0 ] || install "${missing[@]}"
+[ ${#extra[@]} = 0 ] || install "${extra[@]}" || echo "bootstrap: no ${extra[*]} here; the cross tests will be skipped"
