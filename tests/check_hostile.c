@@ -10,7 +10,7 @@ static int64_t number(qc_rng *rng) {
     switch (qc_below(rng, 4)) {
     case 0: return edges[qc_below(rng, (int64_t)(sizeof edges / sizeof edges[0]))];
     case 1: return qc_below(rng, 40) - 8;
-    case 2: return (int64_t)((uint64_t)1 << qc_below(rng, 64)) - qc_below(rng, 2);
+    case 2: return (int64_t)(((uint64_t)1 << qc_below(rng, 64)) - (uint64_t)qc_below(rng, 2));
     default: return (int64_t)qc_next(rng);
     }
 }

@@ -70,6 +70,11 @@ static void view_window(const qn_vec_case *c, qn_dims *strides, int64_t *offset)
     *offset = (int64_t)((uint64_t)(uint32_t)c->params[1] << 32 | (uint32_t)c->params[0]);
 }
 
+/* The 1-D form names three extents. */
+static void im2col_image(const qn_vec_case *c, qn_dims *shape) {
+    shape->rank = qn_vec_shape(&c->dst, c->params[6] ? QN_VEC_AXES : QN_VEC_AXES - 1, shape->d);
+}
+
 static void rope_sections(const qn_vec_case *c, qn_dims *sections) {
     for (int i = 0; i < 4; i++) {
         sections->d[i] = c->params[11 + i];

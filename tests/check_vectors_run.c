@@ -259,7 +259,7 @@ static qn_vec_verdict run_both(run *r, qn_context *context, const void *want) {
     }
     give_memory_back(r);
     r->spread = 1;
-    if (verdict == 1) {
+    if (verdict == 1 && r->row->op != QN_OP_view) { /* whose attributes count bytes of the dense layout */
         if (execute(r, context, &spread)) {
             verdict = memcmp(dense, spread, (size_t)r->c->dst.bytes) == 0;
             if (!verdict) snprintf(r->text, r->size, "strided operands give another result than dense ones");

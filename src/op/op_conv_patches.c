@@ -13,11 +13,12 @@ typedef struct patch_form {
 } patch_form;
 
 /* Shape of the patch matrix: [batch, (height,) width, channels times taps], the depth folded into the batch. */
-static qn_status patch_shape(qn_infer_call *c, const patch_form *f, int kernel, qn_extents *out) {
+static qn_status patch_shape(qn_infer_call *c, const patch_form *f, qn_extents *out) {
     const qn_window *w = f->w.of;
-    int64_t row = f->channels, first;
-    for (int k = 0; k < f->axes; k++)
-        if (qn_mul_overflow(row, w[k].taps, &row)) return qn_reject_src(c, kernel, QN_REASON_WINDOW_OVERFLOW, -1, 0, w[k].taps);
+    int64_t taps = w[0].taps * w[1].taps * w[2].taps, row, first; /* the taps are axes of a tensor, their product fits */
+    if (qn_mul_overflow(f->channels, taps, &row)) /* the kernel has its channels as an axis too, unless they are given as ic */
+        return qn_reject_attr(c, "ic", QN_REASON_ATTR_HIGH, -1, qn_f_bits((double)(INT64_MAX / taps)),
+                              qn_f_bits((double)f->channels));
     if (qn_mul_overflow(f->batch, w[2].out, &first)) return qn_reject_out(c, 0, QN_REASON_SIZE_OVERFLOW, 0, INT64_MAX, f->batch);
     out->rank = f->axes == 1 ? 3 : 4;
     out->d[0] = row;
@@ -75,7 +76,7 @@ qn_status qn_infer_im2col(qn_infer_call *c) {
     QN_TRY(qn_need_rank(c, 1, axes + 2));
     QN_TRY(qn_need_extent(c, 1, axes, qn_ne(c->src[0], axes)));
     QN_TRY(qn_windows_infer(c, &f.w, axes, &x, 1, 0));
-    QN_TRY(patch_shape(c, &f, 0, &y));
+    QN_TRY(patch_shape(c, &f, &y));
     QN_TRY(patch_dtype(c, c->src[1]->dtype, at->dtype, &dtype));
     return out_patches(c, dtype, &y);
 }
@@ -90,7 +91,7 @@ qn_status qn_infer_im2col_back(qn_infer_call *c) {
     if (x.d[axes] != qn_ne(c->src[1], axes))
         return qn_reject_attr(c, "shape", QN_REASON_ATTR_EXTENT, x.rank - 1 - axes, qn_ne(c->src[1], axes), x.d[axes]);
     QN_TRY(qn_windows_infer(c, &f.w, axes, &x, -1, 1));
-    QN_TRY(patch_shape(c, &f, 1, &g));
+    QN_TRY(patch_shape(c, &f, &g));
     return need_patches(c, &g);
 }
 
@@ -111,7 +112,7 @@ qn_status qn_infer_im2col_3d(qn_infer_call *c) {
     QN_TRY(qn_need_rank(c, 1, 4));
     if (x.d[3] % at->ic) return qn_reject_src(c, 1, QN_REASON_SHAPE_MULTIPLE, x.rank - 4, at->ic, x.d[3]);
     QN_TRY(qn_windows_infer(c, &f.w, 3, &x, 1, 0));
-    QN_TRY(patch_shape(c, &f, 0, &y));
+    QN_TRY(patch_shape(c, &f, &y));
     QN_TRY(patch_dtype(c, c->src[1]->dtype, at->dtype, &dtype));
     return out_patches(c, dtype, &y);
 }
@@ -124,7 +125,7 @@ qn_status qn_infer_im2col_3d_back(qn_infer_call *c) {
     QN_TRY(image_shape(c, &at->shape, 4));
     if (x.d[3] % at->ic) return qn_reject_attr(c, "shape", QN_REASON_SHAPE_MULTIPLE, x.rank - 4, at->ic, x.d[3]);
     QN_TRY(qn_windows_infer(c, &f.w, 3, &x, -1, 1));
-    QN_TRY(patch_shape(c, &f, 1, &g));
+    QN_TRY(patch_shape(c, &f, &g));
     return need_patches(c, &g);
 }
 
@@ -187,7 +188,7 @@ static patch_map map_3d(const qn_windows *w, int64_t ic, const qn_tensor *image,
 /* One column of the matrix at one row of positions: what tap kw sees in a row of the image, zeros where `samples` has none. */
 static void unfold_column(const qn_window *w, int64_t kw, const qn_strip *samples, qn_strip column) {
     double run[QN_RUN];
-    qn_span s = qn_window_outputs(w, kw, 0, samples ? w->in : 0);
+    qn_range s = qn_window_outputs(w, kw, 0, samples ? w->in : 0);
     for (int64_t from = 0; from < w->out; from += QN_RUN) {
         int64_t to = from + qn_some(w->out, from);
         int64_t first = s.first > from ? s.first : from, last = s.last < to ? s.last : to;

@@ -13,8 +13,7 @@ qn_status qn_infer_arange(qn_infer_call *c) {
         return qn_reject_attr(c, "stop", QN_REASON_ATTR_ABOVE, -1, qn_f_bits((double)at->start), qn_f_bits((double)at->stop));
     if (!(at->step > 0)) return qn_reject_attr(c, "step", QN_REASON_ATTR_ABOVE, -1, qn_f_bits(0), qn_f_bits((double)at->step));
     float span = at->stop - at->start, n = ceilf(span / at->step);
-    if (!(n <= MOST))
-        return qn_reject_out(c, 0, QN_REASON_SHAPE_LARGE, 0, (int64_t)MOST, n < 9e18f ? (int64_t)n : INT64_MAX);
+    if (!(n <= MOST)) return qn_reject_out(c, 0, QN_REASON_SHAPE_LARGE, 0, (int64_t)MOST, n < 9e18f ? (int64_t)n : INT64_MAX);
     int64_t count = (int64_t)n;
     return qn_out_shape(c, 0, QN_DTYPE_F32, 1, &count);
 }

@@ -140,8 +140,7 @@ static void comb_back(const qn_call *c, int64_t t, double *stages, double *g) {
     for (int i = 0; i < AREA; i++) stages[i] = soft[i] + eps;
     for (int stage = 1; stage <= last; stage++) normalise(stages + (stage - 1) * AREA, stage, eps, stages + stage * AREA);
     for (int i = 0; i < AREA; i++) g[i] = qn_get4(c->src[0], 0, t, i / STREAMS, i % STREAMS);
-    for (int stage = last; stage > 0; stage--)
-        normalise_back(stages + (stage - 1) * AREA, stages + stage * AREA, stage, eps, g);
+    for (int stage = last; stage > 0; stage--) normalise_back(stages + (stage - 1) * AREA, stages + stage * AREA, stage, eps, g);
     for (int r = 0; r < STREAMS; r++) {
         double *row = g + r * STREAMS, dot = 0;
         for (int i = 0; i < STREAMS; i++) dot += row[i] * soft[r * STREAMS + i];

@@ -115,7 +115,8 @@ qn_status qn_infer_concat(qn_infer_call *c) {
         d[rank - 1 - k] = qn_ne(a, k);
     }
     if (qn_add_overflow(qn_ne(a, joined), qn_ne(b, joined), &sum))
-        return qn_reject_src(c, 1, QN_REASON_SIZE_OVERFLOW, joined < b->rank ? b->rank - 1 - joined : 0, INT64_MAX, qn_ne(b, joined));
+        return qn_reject_src(c, 1, QN_REASON_SIZE_OVERFLOW, joined < b->rank ? b->rank - 1 - joined : 0, INT64_MAX,
+                             qn_ne(b, joined));
     d[rank - 1 - joined] = sum;
     QN_TRY(qn_need_same_dtype(c, 1, 0));
     return qn_out_shape(c, 0, a->dtype, rank, d);

@@ -119,9 +119,9 @@ static double sample(const plane *p, int64_t row, int64_t column) {
 }
 
 /* The real samples under one window of an axis. */
-static qn_span under(const qn_window *w, int64_t output) {
+static qn_range under(const qn_window *w, int64_t output) {
     int64_t first = qn_window_sample(w, output, 0), last = first + w->taps;
-    qn_span s = {first < 0 ? 0 : first, last > w->in ? w->in : last};
+    qn_range s = {first < 0 ? 0 : first, last > w->in ? w->in : last};
     return s;
 }
 
@@ -130,7 +130,7 @@ typedef struct peak {
     int64_t row, column;
 } peak;
 
-static peak peak_of(const plane *x, qn_span rows, qn_span columns) {
+static peak peak_of(const plane *x, qn_range rows, qn_range columns) {
     peak best = {sample(x, rows.first, columns.first), rows.first, columns.first};
     for (int64_t r = rows.first; r < rows.last; r++)
         for (int64_t k = columns.first; k < columns.last; k++) {
@@ -141,11 +141,11 @@ static peak peak_of(const plane *x, qn_span rows, qn_span columns) {
     return best;
 }
 
-static double divisor(const pool_form *f, qn_span columns) {
+static double divisor(const pool_form *f, qn_range columns) {
     return f->axes == 1 ? (double)(columns.last - columns.first) : (double)f->width.taps * (double)f->height.taps;
 }
 
-static double average_of(const pool_form *f, const plane *x, qn_span rows, qn_span columns) {
+static double average_of(const pool_form *f, const plane *x, qn_range rows, qn_range columns) {
     double sum = 0;
     for (int64_t r = rows.first; r < rows.last; r++)
         for (int64_t k = columns.first; k < columns.last; k++) sum += sample(x, r, k);
@@ -157,10 +157,10 @@ static void pool(pool_form f, const qn_tensor *y, const qn_tensor *x) {
     fit_form(&f, x);
     for (qn_rows_begin(&it, y->rank, y->shape); it.live; qn_rows_next(&it)) {
         plane image = plane_of(&f, x, &it);
-        qn_span rows = under(&f.height, row_in_plane(&f, &it));
+        qn_range rows = under(&f.height, row_in_plane(&f, &it));
         char *row = qn_row(&it, y);
         for (int64_t o = 0; o < f.width.out; o++) {
-            qn_span columns = under(&f.width, o);
+            qn_range columns = under(&f.width, o);
             double v = f.kind == POOL_MAX ? peak_of(&image, rows, columns).value : average_of(&f, &image, rows, columns);
             qn_store_row(y, row, o, 1, &v);
         }
@@ -170,10 +170,10 @@ static void pool(pool_form f, const qn_tensor *y, const qn_tensor *x) {
 /* acc[i] += what sample (row, from + i) gets from the windows of row `oh` of the result. */
 static void share_windows(const pool_form *f, const plane *g, const plane *x, int64_t oh, int64_t row, int64_t from, int64_t to,
                           double *acc) {
-    qn_span rows = under(&f->height, oh);
+    qn_range rows = under(&f->height, oh);
     int64_t first = qn_window_outputs(&f->width, f->width.taps - 1, from, f->width.in).first;
     for (int64_t o = first; o < f->width.out; o++) {
-        qn_span columns = under(&f->width, o);
+        qn_range columns = under(&f->width, o);
         double share = sample(g, oh, o);
         if (columns.first >= to) return;
         if (f->kind == POOL_MAX) {

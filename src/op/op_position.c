@@ -120,10 +120,10 @@ qn_status qn_infer_add_rel_pos(qn_infer_call *c) {
 typedef struct rope {
     const qn_attr_rope *at;
     const qn_tensor *pos, *factors;
-    int64_t steps;          /* tokens */
+    int64_t steps;                       /* tokens */
     int64_t pairs, first, apart, stride; /* pair i turns channels first + i stride and `apart` further */
-    int64_t end[PLANES];    /* where each section ends */
-    double low, high, gain; /* YaRN's ramp, and the factor of both cosine and sine */
+    int64_t end[PLANES];                 /* where each section ends */
+    double low, high, gain;              /* YaRN's ramp, and the factor of both cosine and sine */
 } rope;
 
 /* Pair at which n_ctx_orig tokens make r turns. */

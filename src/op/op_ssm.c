@@ -300,8 +300,7 @@ static void add_snapshot(const reverse *r, int64_t left, int64_t s, int64_t h) {
     const scan *z = &r->z;
     if (left >= z->keep) return;
     int64_t at = snapshot_at(z, left, s, h);
-    for (int64_t i = 0; i < z->width * z->state; i++)
-        r->grad[i] += qn_load_one((qn_dtype)r->g->dtype, flat_at(r->g, at + i));
+    for (int64_t i = 0; i < z->width * z->state; i++) r->grad[i] += qn_load_one((qn_dtype)r->g->dtype, flat_at(r->g, at + i));
 }
 
 static void reverse_sequence(reverse *r, int64_t s, int64_t h) {

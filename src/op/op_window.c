@@ -4,7 +4,7 @@
 
 void qn_window_collect(const qn_window *w, int64_t tap, qn_strip samples, double weight, int64_t from, int64_t to, double *acc) {
     double run[QN_RUN];
-    qn_span s = qn_window_outputs(w, tap, 0, w->in);
+    qn_range s = qn_window_outputs(w, tap, 0, w->in);
     if (s.first < from) s.first = from;
     if (s.last > to) s.last = to;
     if (s.first >= s.last) return;
@@ -14,7 +14,7 @@ void qn_window_collect(const qn_window *w, int64_t tap, qn_strip samples, double
 
 void qn_window_spread(const qn_window *w, int64_t tap, qn_strip outputs, double weight, int64_t from, int64_t to, double *acc) {
     double run[QN_RUN];
-    qn_span s = qn_window_outputs(w, tap, from, to);
+    qn_range s = qn_window_outputs(w, tap, from, to);
     qn_strip_load(outputs, s.first, 1, s.last - s.first, run);
     for (int64_t o = s.first; o < s.last; o++) acc[qn_window_sample(w, o, tap) - from] += weight * run[o - s.first];
 }

@@ -39,14 +39,14 @@ static inline int64_t qn_window_sample(const qn_window *w, int64_t output, int64
 }
 
 /* A half-open range of outputs. */
-typedef struct qn_span {
+typedef struct qn_range {
     int64_t first, last;
-} qn_span;
+} qn_range;
 
 /* The outputs whose tap falls on a sample in [from, to), 0 <= from <= to <= in. */
-static inline qn_span qn_window_outputs(const qn_window *w, int64_t tap, int64_t from, int64_t to) {
+static inline qn_range qn_window_outputs(const qn_window *w, int64_t tap, int64_t from, int64_t to) {
     int64_t low = from + w->pad - tap * w->dilation, high = to + w->pad - tap * w->dilation;
-    qn_span s;
+    qn_range s;
     s.first = low <= 0 ? 0 : (low - 1) / w->stride + 1;
     s.last = high <= 0 ? 0 : (high - 1) / w->stride + 1;
     if (s.last > w->out) s.last = w->out;
@@ -86,14 +86,26 @@ typedef struct qn_windows {
     qn_window of[QN_WINDOW_AXES];
 } qn_windows;
 
-#define QN_WINDOW_ALONG(s, p, d) {.in = 1, .taps = 1, .stride = (s), .pad = (p), .dilation = (d), .out = 1}
-#define QN_WINDOWS_1D(at) {{QN_WINDOW_ALONG((at)->s0, (at)->p0, (at)->d0), QN_WINDOW_ALONG(1, 0, 1), QN_WINDOW_ALONG(1, 0, 1)}}
-#define QN_WINDOWS_2D(at)                                                                                      \
-    {{QN_WINDOW_ALONG((at)->s0, (at)->p0, (at)->d0), QN_WINDOW_ALONG((at)->s1, (at)->p1, (at)->d1),            \
-      QN_WINDOW_ALONG(1, 0, 1)}}
-#define QN_WINDOWS_3D(at)                                                                                      \
-    {{QN_WINDOW_ALONG((at)->s0, (at)->p0, (at)->d0), QN_WINDOW_ALONG((at)->s1, (at)->p1, (at)->d1),            \
-      QN_WINDOW_ALONG((at)->s2, (at)->p2, (at)->d2)}}
+#define QN_WINDOW_ALONG(s, p, d) \
+    { .in = 1, .taps = 1, .stride = (s), .pad = (p), .dilation = (d), .out = 1 }
+#define QN_WINDOWS_1D(at)                                                                                     \
+    {                                                                                                         \
+        { QN_WINDOW_ALONG((at)->s0, (at)->p0, (at)->d0), QN_WINDOW_ALONG(1, 0, 1), QN_WINDOW_ALONG(1, 0, 1) } \
+    }
+#define QN_WINDOWS_2D(at)                                                                                 \
+    {                                                                                                     \
+        {                                                                                                 \
+            QN_WINDOW_ALONG((at)->s0, (at)->p0, (at)->d0), QN_WINDOW_ALONG((at)->s1, (at)->p1, (at)->d1), \
+                QN_WINDOW_ALONG(1, 0, 1)                                                                  \
+        }                                                                                                 \
+    }
+#define QN_WINDOWS_3D(at)                                                                                 \
+    {                                                                                                     \
+        {                                                                                                 \
+            QN_WINDOW_ALONG((at)->s0, (at)->p0, (at)->d0), QN_WINDOW_ALONG((at)->s1, (at)->p1, (at)->d1), \
+                QN_WINDOW_ALONG((at)->s2, (at)->p2, (at)->d2)                                             \
+        }                                                                                                 \
+    }
 
 /* Extents of a shape from its last axis on, ones beyond its rank. */
 typedef struct qn_extents {

@@ -9,7 +9,8 @@
 
 enum { QN_RUN = 256 }; /* elements a reference keeps on the stack at a time: one block of the largest block type */
 
-static inline char *qn_at(const qn_tensor *t, int64_t bytes) { return (char *)t->data + t->offset + bytes; }
+/* As an integer sum, because a row of an empty view has an address that nothing is ever read from, in its buffer or not. */
+static inline char *qn_at(const qn_tensor *t, int64_t bytes) { return (char *)((uintptr_t)t->data + (uintptr_t)(t->offset + bytes)); }
 
 /* Byte offset of element (i3, i2, i1, i0), axes counted from the last; axes beyond the rank take index 0. */
 static inline int64_t qn_off4(const qn_tensor *t, int64_t i3, int64_t i2, int64_t i1, int64_t i0) {

@@ -51,8 +51,8 @@ static qn_status check_axes(const qn_tensor *t, const qn_dtype_info *d, int64_t 
 static qn_status reach(const qn_tensor *t, const qn_dtype_info *d, int64_t *low, int64_t *high, qn_layout_fault *f) {
     int64_t down = t->offset, up = t->offset;
     for (int i = 0; i < t->rank; i++) {
-        int64_t far, *side = t->stride[i] < 0 ? &down : &up;
-        if (__builtin_mul_overflow(steps_of(t, i) - 1, t->stride[i], &far) || __builtin_add_overflow(*side, far, side))
+        int64_t far, *side = t->stride[i] < 0 ? &down : &up, steps = steps_of(t, i);
+        if (__builtin_mul_overflow(steps ? steps - 1 : 0, t->stride[i], &far) || __builtin_add_overflow(*side, far, side))
             return fail(f, QN_REASON_ADDRESS_OVERFLOW, i, 0, t->stride[i]);
     }
     if (__builtin_add_overflow(up, (int64_t)d->bytes, &up)) return fail(f, QN_REASON_ADDRESS_OVERFLOW, t->rank - 1, 0, up);
@@ -82,9 +82,9 @@ qn_status qn_layout_check(const qn_tensor *t, int need_data, qn_span *span, qn_l
     if (!t->data) return need_data && bytes ? fail(f, QN_REASON_NULL_DATA, -1, 0, 0) : QN_OK;
     uintptr_t unit = (uintptr_t)unit_of(d), data = (uintptr_t)t->data;
     if ((data + (uintptr_t)t->offset) & (unit - 1)) return fail(f, QN_REASON_OFFSET_UNIT, -1, (int64_t)unit, t->offset);
-    if (!bytes) return QN_OK;
     if ((s = reach(t, d, &low, &high, f)) != QN_OK) return s;
-    if (low < 0) return fail(f, QN_REASON_OUT_OF_BUFFER_LOW, -1, 0, -low);
+    if (!bytes) return QN_OK; /* its rows may lie anywhere, but their addresses can be computed */
+    if (low < 0) return fail(f, QN_REASON_OUT_OF_BUFFER_LOW, -1, 0, low == INT64_MIN ? INT64_MAX : -low);
     if ((uint64_t)high > t->size) return fail(f, QN_REASON_OUT_OF_BUFFER_HIGH, -1, (int64_t)t->size, high);
     span->low = data + (uintptr_t)low;
     span->high = data + (uintptr_t)high;
@@ -94,8 +94,9 @@ qn_status qn_layout_check(const qn_tensor *t, int need_data, qn_span *span, qn_l
 
 qn_status qn_layout_check_distinct(const qn_tensor *t, qn_layout_fault *f) {
     int axis[QN_MAX_RANK], n = 0;
+    for (int i = 0; i < t->rank; i++)
+        if (t->shape[i] == 0) return QN_OK; /* strides of an empty view may be anything */
     for (int i = 0; i < t->rank; i++) {
-        if (t->shape[i] == 0) return QN_OK;
         if (steps_of(t, i) == 1) continue;
         int at = n++;
         for (; at > 0 && llabs(t->stride[axis[at - 1]]) > llabs(t->stride[i]); at--) axis[at] = axis[at - 1];
@@ -144,7 +145,7 @@ int qn_layout_overlap(const qn_tensor *a, const qn_tensor *b) {
 }
 
 int qn_layout_same(const qn_tensor *a, const qn_tensor *b) {
-    if (a->dtype != b->dtype || (const char *)a->data + a->offset != (const char *)b->data + b->offset) return 0;
+    if (a->dtype != b->dtype || (uintptr_t)a->data + (uintptr_t)a->offset != (uintptr_t)b->data + (uintptr_t)b->offset) return 0;
     int rank = a->rank > b->rank ? a->rank : b->rank;
     for (int k = 0; k < rank; k++) {
         int64_t na = k < a->rank ? a->shape[a->rank - 1 - k] : 1, nb = k < b->rank ? b->shape[b->rank - 1 - k] : 1;
