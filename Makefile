@@ -1,6 +1,6 @@
 # A short way in; CMakeLists.txt and CMakePresets.json do the work. `make demo` or `make test` is all a newcomer needs.
 PREFIX ?= /usr/local
-SOURCES = $(shell find include src apps tests fuzz -name '*.c' -o -name '*.h')
+SOURCES = $(shell find include src apps tests $(wildcard fuzz) -name '*.c' -o -name '*.h')
 TIDY = $(shell find src apps tests -name '*.c' -not -path 'tests/install/*')
 
 all:

@@ -10,11 +10,13 @@ enum { APP_OK = 0, APP_FAILED = 1, APP_USAGE = 2 };
 /* argv[0] is the verb. */
 int cmd_ops(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
+int cmd_profile(int argc, char **argv);
 
 /* Views of the op table, each printed to standard output. */
 void ops_print_list(void);
 void ops_print_page(int op);
 void ops_print_json(void);
+void ops_print_json_op(int op); /* one entry, without a line end */
 void ops_print_markdown(void);
 /* The dispatcher's state machine; `full`: every op with its guards named, else the seed's diagram of its 94. */
 void ops_print_mermaid(int full);

@@ -7,7 +7,7 @@ static const char help[] =
     "usage: quern ops [NAME] [--json | --markdown | --mermaid[=full]]\n\n"
     "Lists every op of the table: family, inputs, attributes, dtypes, gradient, backends.\n\n"
     "  NAME            the page of one op\n"
-    "  --json          everything, for machines\n"
+    "  --json          everything, or the one op, for machines\n"
     "  --markdown      the text of docs/ops.md\n"
     "  --mermaid       the dispatcher's state machine, as the diagram of the 94 seed ops\n"
     "  --mermaid=full  the same for every op, with guards and actions named\n";
@@ -46,6 +46,22 @@ static int unknown_op(const char *name) {
     return APP_USAGE;
 }
 
+static int print_one(const char *name, const char *form) {
+    int op = qn_op_from_name(name);
+    if (op < 0) return unknown_op(name);
+    if (form && strcmp(form, "--json") != 0) {
+        fprintf(stderr, "quern ops: %s is for the whole table, not for one op\n", form);
+        return APP_USAGE;
+    }
+    if (!form) {
+        ops_print_page(op);
+        return APP_OK;
+    }
+    ops_print_json_op(op);
+    printf("\n");
+    return APP_OK;
+}
+
 int cmd_ops(int argc, char **argv) {
     const char *name = NULL, *form = NULL;
     for (int i = 1; i < argc; i++) {
@@ -60,15 +76,8 @@ int cmd_ops(int argc, char **argv) {
         }
         *slot = argv[i];
     }
-    if (name && form) {
-        fprintf(stderr, "quern ops: %s is for the whole table, not for one op\n", form);
-        return APP_USAGE;
-    }
-    if (name) {
-        int op = qn_op_from_name(name);
-        if (op < 0) return unknown_op(name);
-        ops_print_page(op);
-    } else if (!form) {
+    if (name) return print_one(name, form);
+    if (!form) {
         ops_print_list();
     } else if (strcmp(form, "--json") == 0) {
         ops_print_json();

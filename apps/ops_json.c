@@ -72,7 +72,7 @@ static void attributes(const qn_op_info *op) {
     printf("]");
 }
 
-static void entry(int i) {
+void ops_print_json_op(int i) {
     const qn_op_info *op = qn_op_describe(i);
     printf("  {");
     key("name");
@@ -105,7 +105,7 @@ static void entry(int i) {
 void ops_print_json(void) {
     printf("[\n");
     for (int i = 0; i < QN_OP_COUNT; i++) {
-        entry(i);
+        ops_print_json_op(i);
         printf(i + 1 < QN_OP_COUNT ? ",\n" : "\n");
     }
     printf("]\n");

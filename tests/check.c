@@ -38,7 +38,8 @@ static void print_case(const qc_built *b) {
         return;
     }
     const char *sub = qn_subop_name(c->op, qc_draw_subop(c, &b->draw));
-    printf(" seed %llu variant %lld%s%s\n", (unsigned long long)b->draw.seed, (long long)b->draw.variant, sub ? " sub=" : "", sub ? sub : "");
+    printf(" seed %llu variant %lld%s%s\n", (unsigned long long)b->draw.seed, (long long)b->draw.variant, sub ? " sub=" : "",
+           sub ? sub : "");
     if (b->request.n_src <= QN_MAX_SRC) print_tensors("sources", b->request.n_src, b->request.src);
     if (b->request.n_dst <= QN_MAX_DST) print_tensors("destinations", b->request.n_dst, b->request.dst);
 }
@@ -57,7 +58,8 @@ void qc_fail(const qc_built *b, const char *format, ...) {
 }
 
 void qc_report_op(int op) {
-    if (shown[op] > SHOWN && !qc_set.verbose) printf("FAIL %s: %d more like these; -v shows all\n", qn_op_describe(op)->name, shown[op] - SHOWN);
+    if (shown[op] > SHOWN && !qc_set.verbose)
+        printf("FAIL %s: %d more like these; -v shows all\n", qn_op_describe(op)->name, shown[op] - SHOWN);
 }
 
 int qc_finish(void) {
@@ -73,6 +75,7 @@ static int usage(const char *why) {
                     "       qn_check test [--op NAME] [--quick] [--seed N] [-v]\n"
                     "       qn_check grad [--op NAME] [--quick] [--seed N] [-v]\n"
                     "       qn_check fuzz [--op NAME] [--seconds N] [--seed N] [-v]\n"
+                    "       qn_check graphs [--quick] [--seed N]\n"
                     "       qn_check vectors DIR [-v]\n");
     return 2;
 }
@@ -106,6 +109,7 @@ static int with_context(int (*mode)(void)) {
 }
 
 int main(int argc, char **argv) {
+    setvbuf(stdout, NULL, _IOLBF, 0); /* what was found so far must survive a crash */
     if (argc < 2) return usage(NULL);
     int vectors = strcmp(argv[1], "vectors") == 0;
     if (vectors && argc < 3) return usage("vectors needs a folder");
@@ -122,5 +126,6 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "test") == 0) return with_context(qc_mode_test);
     if (strcmp(argv[1], "grad") == 0) return with_context(qc_mode_grad);
     if (strcmp(argv[1], "fuzz") == 0) return with_context(qc_mode_fuzz);
+    if (strcmp(argv[1], "graphs") == 0) return with_context(qc_mode_graphs);
     return usage("no such mode");
 }

@@ -65,7 +65,15 @@ typedef struct qc_case {
     uint64_t letters; /* bit i: letter i is used */
 } qc_case;
 
-typedef enum qc_shapes { QC_SHAPES_RANDOM, QC_SHAPES_ODD, QC_SHAPES_ONES, QC_SHAPES_DEEP, QC_SHAPES_EMPTY, QC_SHAPES_TWO, QC_SHAPES_COUNT } qc_shapes;
+typedef enum qc_shapes {
+    QC_SHAPES_RANDOM,
+    QC_SHAPES_ODD,
+    QC_SHAPES_ONES,
+    QC_SHAPES_DEEP,
+    QC_SHAPES_EMPTY,
+    QC_SHAPES_TWO,
+    QC_SHAPES_COUNT
+} qc_shapes;
 
 typedef struct qc_draw {
     uint64_t seed;
@@ -83,8 +91,6 @@ int qc_cases_count(void);
 const qc_case *qc_cases_at(int i);
 /* The i-th accepting case of an op, NULL past the last. */
 const qc_case *qc_cases_accept(int op, int i);
-/* Whether a float source never gets a gradient, by a row of tests/cases.def. */
-int qc_source_is_constant(int op, const char *slot);
 
 /* NULL, or what is wrong with the row. */
 const char *qc_case_parse(qc_case *c);
@@ -112,8 +118,8 @@ void qc_arena_reset(void);
 void qc_arena_free(void);
 size_t qc_arena_used(void);
 int qc_arena_contains(const void *p);
-void qc_guard(void);      /* remember all bytes; under AddressSanitizer also poison the red zones */
-void qc_unguard(void);    /* lift the poison */
+void qc_guard(void);                        /* remember all bytes; under AddressSanitizer also poison the red zones */
+void qc_unguard(void);                      /* lift the poison */
 void qc_allow(const void *p, size_t bytes); /* these bytes may have changed */
 /* 0 when nothing but allowed bytes changed; else the address of the first byte that did is in *where. */
 int qc_changed(const unsigned char **where);
@@ -127,10 +133,10 @@ int64_t qc_trap_disarm(void);
 typedef struct qc_options {
     char src_layout[QN_MAX_SRC]; /* replaces the case's; 0 keeps it */
     char dst_layout;
-    int in_place;                /* 1 + slot of the source that is also the first destination; 0: none */
-    int least_dst;               /* leave optional outputs out */
-    uint32_t round[QN_MAX_SRC];  /* values pass through this dtype first */
-    unsigned char poison;        /* what outputs and workspace hold before */
+    int in_place;               /* 1 + slot of the source that is also the first destination; 0: none */
+    int least_dst;              /* leave optional outputs out */
+    uint32_t round[QN_MAX_SRC]; /* values pass through this dtype first */
+    unsigned char poison;       /* what outputs and workspace hold before */
 } qc_options;
 
 typedef struct qc_built {
@@ -205,13 +211,16 @@ int qc_mode_list(void);
 int qc_mode_test(void);
 int qc_mode_grad(void);
 int qc_mode_fuzz(void);
+int qc_mode_graphs(void);
 int qn_check_vectors(const char *dir, int verbose);
 
 /* Parts of `test`. */
 void qc_test_layouts(const qc_built *base, const unsigned char *bytes, size_t n);
 void qc_test_in_place(const qc_built *base, const unsigned char *bytes, size_t n);
+void qc_test_fewer_outputs(const qc_built *base, const unsigned char *bytes);
+void qc_test_inference(const qc_built *base);
 void qc_test_accuracy(const qc_built *base);
-void qc_test_rejects(const qc_case *c);
+int qc_test_rejects(const qc_case *c); /* how many requests it spoiled */
 size_t qc_outputs(const qc_built *b, unsigned char *out, size_t room);
 void qc_fresh_outcome(const qc_built *b, const qc_outcome *o, qn_status want);
 

@@ -6,16 +6,18 @@
 
 #include "check.h"
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
 #define WITH_ASAN 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__)
-#define WITH_ASAN 1
-#endif
-#ifndef WITH_ASAN
+#else
 #define WITH_ASAN 0
+#endif
+#if WITH_ASAN || defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#define WITH_HOOKS 1 /* these bring an allocator of their own, and hooks into it */
+#else
+#define WITH_HOOKS 0
 #endif
 
 #if WITH_ASAN
@@ -59,7 +61,9 @@ void qc_arena_reset(void) {
 
 size_t qc_arena_used(void) { return used; }
 
-int qc_arena_contains(const void *p) { return base && (const unsigned char *)p >= base && (const unsigned char *)p < base + capacity; }
+int qc_arena_contains(const void *p) {
+    return base && (const unsigned char *)p >= base && (const unsigned char *)p < base + capacity;
+}
 
 void *qc_alloc(size_t bytes, size_t align) {
     if (!arena_open() || bytes > capacity || n_zone + 2 > MAX_ZONE) return NULL;
@@ -114,9 +118,10 @@ int64_t qc_trap_disarm(void) {
     return counted;
 }
 
-#if WITH_ASAN
+#if WITH_HOOKS
 /* Declared here because gcc's package lacks the header that has it. */
-int __sanitizer_install_malloc_and_free_hooks(void (*on_malloc)(const volatile void *, size_t), void (*on_free)(const volatile void *));
+int __sanitizer_install_malloc_and_free_hooks(void (*on_malloc)(const volatile void *, size_t),
+                                              void (*on_free)(const volatile void *));
 
 static void count_malloc(const volatile void *p, size_t n) {
     (void)p, (void)n;
@@ -124,7 +129,9 @@ static void count_malloc(const volatile void *p, size_t n) {
 }
 static void count_free(const volatile void *p) { (void)p; }
 
-__attribute__((constructor)) static void install_hooks(void) { __sanitizer_install_malloc_and_free_hooks(count_malloc, count_free); }
+__attribute__((constructor)) static void install_hooks(void) {
+    __sanitizer_install_malloc_and_free_hooks(count_malloc, count_free);
+}
 
 #elif defined(__GLIBC__)
 /* Our own names in front of the C library's, which keeps its own under these. */

@@ -40,7 +40,6 @@ static const char *fill_source(qc_built *b, int slot) {
     return NULL;
 }
 
-
 static const char *build_source(qc_built *b, int slot) {
     const qc_item *item = &b->c->src[slot];
     qn_tensor *t = &b->src[slot];
@@ -52,11 +51,11 @@ static const char *build_source(qc_built *b, int slot) {
     int64_t n = qc_count(rank, shape);
     int hostile = rank == 0 || n < 0 || n > ROOM;
     for (int i = 0; i < rank; i++) hostile |= shape[i] < 0;
-    if (hostile) { /* only rejects have such shapes: describe them over a small buffer */
-        int64_t few[1] = {16};
+    if (hostile) { /* only rejects have such shapes: describe them over a small buffer, whole when they are broadcast */
+        int64_t few[1] = {16 * qn_dtype_describe((qn_dtype)dtype)->block}, unit = qn_dtype_describe((qn_dtype)dtype)->bytes;
         if (qc_tensor_make(t, 0, dtype, 1, few) != QN_OK) return "the arena is full";
         t->rank = rank;
-        for (int i = 0; i < rank; i++) t->shape[i] = shape[i], t->stride[i] = qn_dtype_describe((qn_dtype)dtype)->bytes;
+        for (int i = 0; i < rank; i++) t->shape[i] = shape[i], t->stride[i] = item->layout == 'b' ? 0 : unit;
         return NULL;
     }
     if (qc_tensor_make(t, layout, dtype, rank, shape) != QN_OK) return "the arena is full";
@@ -141,8 +140,11 @@ static const char *build(qc_built *b) {
     b->attr = qc_alloc(info->attr_bytes, 16);
     if (!b->attr) return "the arena is full";
     if ((why = qc_attributes(b->c, &b->draw, b->attr))) return why;
-    b->request = (qn_request){.size = sizeof b->request, .version = QN_REQUEST_VERSION, .op = (uint16_t)b->c->op,
-                              .subop = (uint16_t)qc_draw_subop(b->c, &b->draw), .n_src = (uint16_t)b->c->n_src,
+    b->request = (qn_request){.size = sizeof b->request,
+                              .version = QN_REQUEST_VERSION,
+                              .op = (uint16_t)b->c->op,
+                              .subop = (uint16_t)qc_draw_subop(b->c, &b->draw),
+                              .n_src = (uint16_t)b->c->n_src,
                               .attr = b->c->n_field ? b->attr : NULL};
     qc_bind(b);
     if ((why = build_outputs(b))) return why;
@@ -171,14 +173,16 @@ static void allow_outputs(const qc_built *b) {
         size_t bytes = (size_t)qn_dtype_describe((qn_dtype)t->dtype)->bytes;
         qc_each(t, allow_one, &bytes);
     }
-    if (b->request.workspace && qc_arena_contains(b->request.workspace)) qc_allow(b->request.workspace, b->request.workspace_size);
+    if (b->request.workspace && qc_arena_contains(b->request.workspace))
+        qc_allow(b->request.workspace, b->request.workspace_size);
 }
 
 static void run(qc_built *b, qc_outcome *o, int only_ask) {
     memset(o, 0, sizeof *o);
     qc_guard();
     qc_trap_arm();
-    o->status = only_ask ? qn_can_dispatch(qc_context, &b->request, &o->result) : qn_dispatch(qc_context, &b->request, &o->result);
+    o->status = only_ask ? qn_can_dispatch(qc_context, &b->request, &o->result)
+                         : qn_dispatch(qc_context, &b->request, &o->result);
     o->allocations = qc_trap_disarm();
     qc_unguard();
     /* After these a partial result may be there: the op had begun. */

@@ -44,7 +44,9 @@ int qc_item_dims(const qc_case *c, const qc_draw *d, int slot, int *rank, int64_
     return bad;
 }
 
-int qc_draw_subop(const qc_case *c, const qc_draw *d) { return c->sub_axis < 0 ? 0 : c->axis[c->sub_axis].option[d->choice[c->sub_axis]]; }
+int qc_draw_subop(const qc_case *c, const qc_draw *d) {
+    return c->sub_axis < 0 ? 0 : c->axis[c->sub_axis].option[d->choice[c->sub_axis]];
+}
 
 /* Elements of all sources together; saturates. */
 static int64_t total(const qc_case *c, const qc_draw *d) {

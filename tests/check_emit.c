@@ -24,7 +24,8 @@ qn_val qc_tape_new(qc_tape *tape, uint32_t dtype, int rank, const int64_t *shape
     qn_tensor t;
     if (qn_tensor_bytes((qn_dtype)dtype, rank, shape, &bytes) != QN_OK || bytes > 1 << 28) return QN_VAL_NONE;
     void *data = calloc(1, (size_t)bytes + 8);
-    qn_val v = data && qn_tensor_init(&t, (qn_dtype)dtype, rank, shape, data, bytes) == QN_OK ? qc_tape_bring(tape, &t) : QN_VAL_NONE;
+    qn_val v = data && qn_tensor_init(&t, (qn_dtype)dtype, rank, shape, data, bytes) == QN_OK ? qc_tape_bring(tape, &t)
+                                                                                              : QN_VAL_NONE;
     if (v == QN_VAL_NONE) free(data);
     else tape->owned[v] = data;
     return v;
@@ -60,13 +61,16 @@ static qn_status apply(void *self, int op, int subop, int n_src, const qn_val *s
     int least = qn_op_describe(op)->n_dst_min, give = n_out > least ? n_out : least;
     if (give > n || give > QN_MAX_DST) return trouble(tape, QN_ARGUMENT, op, "more outputs are asked for than it has");
     for (int i = 0; i < give; i++) {
-        qn_val v = qn_op_describe(op)->is_view ? qc_tape_bring(tape, &made[i]) : qc_tape_new(tape, made[i].dtype, made[i].rank, made[i].shape);
+        qn_val v = qn_op_describe(op)->is_view ? qc_tape_bring(tape, &made[i])
+                                               : qc_tape_new(tape, made[i].dtype, made[i].rank, made[i].shape);
         if (v == QN_VAL_NONE) return trouble(tape, QN_NO_MEMORY, op, "the tape is full");
         q.dst[i] = &tape->value[v];
         if (i < n_out) out[i] = v;
     }
     q.n_dst = (uint16_t)give;
-    if (bytes) q.workspace = aligned_alloc(QN_WORKSPACE_ALIGN, (bytes + QN_WORKSPACE_ALIGN - 1) / QN_WORKSPACE_ALIGN * QN_WORKSPACE_ALIGN);
+    if (bytes)
+        q.workspace = aligned_alloc(QN_WORKSPACE_ALIGN,
+                                    (bytes + QN_WORKSPACE_ALIGN - 1) / QN_WORKSPACE_ALIGN * QN_WORKSPACE_ALIGN);
     q.workspace_size = bytes;
     status = qn_dispatch(qc_context, &q, &r);
     free(q.workspace);

@@ -26,57 +26,71 @@ static uint64_t end_of(const qn_tensor *t) {
     return (uint64_t)end;
 }
 
-enum { DESCRIPTOR_WAYS = 17 };
+/* Ways to spoil a descriptor: single fields, then where its bytes lie. `data_matters` below: the slot's data is used. */
+enum { FIELD_WAYS = 9, PLACE_WAYS = 4, STRIDE_WAYS = 4, DESCRIPTOR_WAYS = FIELD_WAYS + PLACE_WAYS + STRIDE_WAYS };
 
-/* `data_matters`: the slot's data is used, so it must be there. */
-static int spoil_descriptor(qn_tensor *t, int way, int data_matters, qc_fault *f) {
-    int axis = wide_axis(t), some = qn_tensor_count(t) > 0;
+static int because(qc_fault *f, const char *what, qn_reason reason) {
+    f->what = what;
+    qc_because(f, reason);
+    return QC_FAULT_TRY;
+}
+
+static int spoil_field(qn_tensor *t, int way, int data_matters, qc_fault *f) {
+    int some = qn_tensor_count(t) > 0;
+    switch (way) {
+    case 0: t->data = NULL; return because(f, "no data", QN_REASON_NULL_DATA), some && data_matters;
+    case 1: t->dtype = 0; return because(f, "dtype 0", QN_REASON_UNKNOWN_DTYPE);
+    case 2: t->dtype = QN_DTYPE_COUNT; return because(f, "unknown dtype", QN_REASON_UNKNOWN_DTYPE);
+    case 3: t->flags |= 1u << 31; return because(f, "unknown flags", QN_REASON_FLAGS);
+    case 4: t->rank = 0; return because(f, "rank 0", QN_REASON_RANK);
+    case 5: t->rank = QN_MAX_RANK + 1; return because(f, "rank 9", QN_REASON_RANK);
+    case 6: t->rank = -1; return because(f, "rank -1", QN_REASON_RANK);
+    case 7: t->shape[t->rank - 1] = -1; return because(f, "negative extent", QN_REASON_NEGATIVE_EXTENT);
+    default: t->reserved = 1; return because(f, "reserved field of a tensor", QN_REASON_RECORD_RESERVED);
+    }
+}
+
+static int spoil_place(qn_tensor *t, int way, qc_fault *f) {
+    const qn_dtype_info *info = qn_dtype_describe((qn_dtype)t->dtype);
+    if (qn_tensor_count(t) < 1) return QC_FAULT_SKIP;
+    switch (way) {
+    case 0:
+        t->shape[0] = INT64_MAX - (INT64_MAX % info->block);
+        qc_because(f, QN_REASON_ADDRESS_OVERFLOW), qc_because(f, QN_REASON_OUT_OF_BUFFER_HIGH);
+        return because(f, "extents past 64 bits", QN_REASON_SIZE_OVERFLOW);
+    case 1: t->size = end_of(t) - 1; return because(f, "buffer one byte short", QN_REASON_OUT_OF_BUFFER_HIGH);
+    case 2:
+        t->offset++;
+        qc_because(f, QN_REASON_OUT_OF_BUFFER_HIGH);
+        return because(f, "offset between elements", QN_REASON_OFFSET_UNIT), info->bytes > 1 && info->block == 1;
+    default:
+        t->offset = -info->bytes;
+        qc_because(f, QN_REASON_OUT_OF_BUFFER_LOW);
+        return because(f, "negative offset", QN_REASON_OFFSET_NEGATIVE);
+    }
+}
+
+static int spoil_stride(qn_tensor *t, int way, qc_fault *f) {
+    int axis = wide_axis(t);
+    if (axis < 0 || qn_tensor_count(t) < 1) return QC_FAULT_SKIP;
     int64_t unit = unit_of(t), beyond = ((int64_t)t->size / unit + 1) * unit;
     switch (way) {
-    case 0: f->what = "no data"; t->data = NULL; qc_because(f, QN_REASON_NULL_DATA); return some && data_matters;
-    case 1: f->what = "dtype 0"; t->dtype = 0; return qc_because(f, QN_REASON_UNKNOWN_DTYPE), 1;
-    case 2: f->what = "unknown dtype"; t->dtype = QN_DTYPE_COUNT; return qc_because(f, QN_REASON_UNKNOWN_DTYPE), 1;
-    case 3: f->what = "unknown flags"; t->flags |= 1u << 31; return qc_because(f, QN_REASON_FLAGS), 1;
-    case 4: f->what = "rank 0"; t->rank = 0; return qc_because(f, QN_REASON_RANK), 1;
-    case 5: f->what = "rank 9"; t->rank = QN_MAX_RANK + 1; return qc_because(f, QN_REASON_RANK), 1;
-    case 6: f->what = "rank -1"; t->rank = -1; return qc_because(f, QN_REASON_RANK), 1;
-    case 7: f->what = "negative extent"; t->shape[t->rank - 1] = -1; return qc_because(f, QN_REASON_NEGATIVE_EXTENT), 1;
-    case 8:
-        f->what = "extents past 64 bits";
-        t->shape[0] = INT64_MAX - (INT64_MAX % qn_dtype_describe((qn_dtype)t->dtype)->block);
-        qc_because(f, QN_REASON_SIZE_OVERFLOW), qc_because(f, QN_REASON_ADDRESS_OVERFLOW);
-        return qc_because(f, QN_REASON_OUT_OF_BUFFER_HIGH), some;
-    case 9: f->what = "stride past the buffer"; qc_because(f, QN_REASON_OUT_OF_BUFFER_HIGH); break;
-    case 10: f->what = "stride before the buffer"; qc_because(f, QN_REASON_OUT_OF_BUFFER_LOW); beyond = -beyond; break;
-    case 11:
-        f->what = "stride past 64 bits";
-        qc_because(f, QN_REASON_ADDRESS_OVERFLOW), qc_because(f, QN_REASON_OUT_OF_BUFFER_HIGH);
-        beyond = INT64_MAX / unit * unit;
-        break;
-    case 12:
-        f->what = "buffer one byte short";
-        if (some) t->size = end_of(t) - 1;
-        return qc_because(f, QN_REASON_OUT_OF_BUFFER_HIGH), some;
-    case 13:
-        f->what = "stride between elements";
-        qc_because(f, QN_REASON_STRIDE_UNIT);
-        beyond = axis < 0 ? 0 : t->stride[axis] + 1;
-        if (unit == 1 || is_block(t)) return 0; /* rows of blocks may begin at any byte */
-        break;
-    case 14:
-        f->what = "offset between elements";
-        t->offset++;
-        qc_because(f, QN_REASON_OFFSET_UNIT);
-        return qc_because(f, QN_REASON_OUT_OF_BUFFER_HIGH), some && unit > 1;
-    case 15:
-        f->what = "negative offset";
-        t->offset = -unit;
-        return qc_because(f, QN_REASON_OFFSET_NEGATIVE), qc_because(f, QN_REASON_OUT_OF_BUFFER_LOW), 1;
-    default: f->what = "reserved field of a tensor"; t->reserved = 1; return qc_because(f, QN_REASON_RECORD_RESERVED), 1;
+    case 0: t->stride[axis] = beyond; return because(f, "stride past the buffer", QN_REASON_OUT_OF_BUFFER_HIGH);
+    case 1: t->stride[axis] = -beyond; return because(f, "stride before the buffer", QN_REASON_OUT_OF_BUFFER_LOW);
+    case 2:
+        t->stride[axis] = INT64_MAX / unit * unit;
+        qc_because(f, QN_REASON_OUT_OF_BUFFER_HIGH);
+        return because(f, "stride past 64 bits", QN_REASON_ADDRESS_OVERFLOW);
+    default: /* rows of blocks may begin at any byte */
+        t->stride[axis]++;
+        return because(f, "stride between elements", QN_REASON_STRIDE_UNIT), unit > 1 && !is_block(t);
     }
-    if (axis < 0 || !some) return 0;
-    t->stride[axis] = beyond;
-    return 1;
+}
+
+static int spoil_descriptor(qn_tensor *t, int way, int data_matters, qc_fault *f) {
+    if (way < FIELD_WAYS) return spoil_field(t, way, data_matters, f);
+    if (way < FIELD_WAYS + PLACE_WAYS) return spoil_place(t, way - FIELD_WAYS, f);
+    return spoil_stride(t, way - FIELD_WAYS - PLACE_WAYS, f);
 }
 
 int qc_fault_source(qc_built *b, int i, qc_fault *f) {
@@ -208,7 +222,8 @@ static int on_source(qc_built *b, int s, qc_fault *f) {
     qn_tensor *x = &b->src[s], *y = &b->dst[0];
     uint32_t flags = info->src[s].flags;
     if (!b->request.src[s] || (flags & (QN_SLOT_SHAPE | QN_SLOT_STATE | QN_SLOT_IN_PLACE))) return QC_FAULT_SKIP;
-    if ((info->src[0].flags & QN_SLOT_STATE) || qn_tensor_count(x) < 1 || qn_tensor_count(y) < 1 || y->size > x->size) return QC_FAULT_SKIP;
+    if ((info->src[0].flags & QN_SLOT_STATE) || qn_tensor_count(x) < 1 || qn_tensor_count(y) < 1 || y->size > x->size)
+        return QC_FAULT_SKIP;
     y->data = x->data;
     y->size = x->size;
     qc_want(f, QN_INVALID, QN_ARG_DEST, 0, "destination on a source that is not to be overwritten");
@@ -243,6 +258,15 @@ static int over_another(qc_built *b, int slot, qc_fault *f) {
     b->dst[0].data = y->data = one;
     b->dst[0].size = y->size = size;
     qc_because(f, QN_REASON_ALIAS_DEST);
+    return QC_FAULT_TRY;
+}
+
+int qc_fault_parameter(qc_built *b, int i, qc_fault *f) {
+    const qn_op_info *info = qn_op_describe(b->c->op);
+    if (i > 0 || !info->n_src || !(info->src[0].flags & QN_SLOT_STATE)) return QC_FAULT_END;
+    b->src[0].flags = b->dst[0].flags = 0;
+    qc_want(f, QN_INVALID, QN_ARG_SOURCE, 0, "state that is no parameter");
+    qc_because(f, QN_REASON_NOT_PARAMETER);
     return QC_FAULT_TRY;
 }
 

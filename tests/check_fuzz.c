@@ -41,7 +41,8 @@ static int gather_cases(session *s) {
 
 /* A case that is always large would eat the time of a thousand small ones. */
 static const qc_case *pick(session *s, qc_rng *rng, qc_draw *d) {
-    static const qc_shapes shapes[] = {QC_SHAPES_RANDOM, QC_SHAPES_RANDOM, QC_SHAPES_ODD, QC_SHAPES_ONES, QC_SHAPES_TWO, QC_SHAPES_DEEP};
+    static const qc_shapes shapes[] = {QC_SHAPES_RANDOM, QC_SHAPES_RANDOM, QC_SHAPES_ODD,
+                                       QC_SHAPES_ONES,   QC_SHAPES_TWO,    QC_SHAPES_DEEP};
     for (;;) {
         int op = s->op[qc_below(rng, s->n_op)];
         const qc_case *c = s->cases[s->first[op] + qc_below(rng, s->first[op + 1] - s->first[op])];
@@ -86,11 +87,16 @@ static void judge(session *s, qc_built *b, qc_outcome *o, int spoiled, int may_t
     s->requests++;
     s->accepted += o->status == QN_OK;
     if ((unsigned)o->status < 16) s->by_status[o->status]++;
-    if (o->touched) qc_fail(b, "request %lld: status %s, but a byte it does not own changed", (long long)s->requests, qn_status_name(o->status));
+    if (o->touched)
+        qc_fail(b, "request %lld: status %s, but a byte it does not own changed", (long long)s->requests,
+                qn_status_name(o->status));
     else if (o->allocations) qc_fail(b, "request %lld: it allocated", (long long)s->requests);
-    else if (o->result.status != (int32_t)o->status) qc_fail(b, "request %lld: record and status disagree", (long long)s->requests);
-    else if (o->status != QN_OK && (length <= 0 || o->result.reason == QN_REASON_NONE)) qc_fail(b, "request %lld: a reject without a reason", (long long)s->requests);
-    else if (o->status != QN_OK && !spoiled && !may_turn_down) qc_fail(b, "request %lld: a good request was turned down: %s", (long long)s->requests, text);
+    else if (o->result.status != (int32_t)o->status)
+        qc_fail(b, "request %lld: record and status disagree", (long long)s->requests);
+    else if (o->status != QN_OK && (length <= 0 || o->result.reason == QN_REASON_NONE))
+        qc_fail(b, "request %lld: a reject without a reason", (long long)s->requests);
+    else if (o->status != QN_OK && !spoiled && !may_turn_down)
+        qc_fail(b, "request %lld: a good request was turned down: %s", (long long)s->requests, text);
     else qc_pass();
 }
 
@@ -110,7 +116,7 @@ static void one(session *s, uint64_t seed) {
         return;
     }
     try_in_place(&b, &rng);
-    int spoiled = qc_below(&rng, 20) < 9;
+    int spoiled = qc_below(&rng, 20) < 12;
     if (spoiled) {
         for (int64_t k = 1 + qc_below(&rng, 3); k > 0; k--) qc_spoil(&b, &rng);
         qc_defuse(&b);
@@ -119,7 +125,8 @@ static void one(session *s, uint64_t seed) {
     if (qc_below(&rng, 4) == 0) {
         qc_ask(&b, &asked);
         qc_run(&b, &o);
-        if (asked.status != o.status && o.status != QN_USER) qc_fail(&b, "can_dispatch says %s, dispatch %s", qn_status_name(asked.status), qn_status_name(o.status));
+        if (asked.status != o.status && o.status != QN_USER)
+            qc_fail(&b, "can_dispatch says %s, dispatch %s", qn_status_name(asked.status), qn_status_name(o.status));
     } else qc_run(&b, &o);
     double took = now() - start;
     if (took > s->slowest) s->slowest = took, s->slowest_op = c->op;
@@ -133,7 +140,8 @@ static void one(session *s, uint64_t seed) {
 
 static void summary(const session *s, double seconds) {
     printf("%lld requests in %.1f s: %.0f a minute, %.1f %% accepted\n", (long long)s->requests, seconds,
-           seconds > 0 ? 60 * (double)s->requests / seconds : 0, s->requests ? 100.0 * (double)s->accepted / (double)s->requests : 0);
+           seconds > 0 ? 60 * (double)s->requests / seconds : 0,
+           s->requests ? 100.0 * (double)s->accepted / (double)s->requests : 0);
     for (int i = 0; i < 16; i++)
         if (s->by_status[i]) printf("  %-12s %lld\n", qn_status_name((qn_status)i), (long long)s->by_status[i]);
     printf("slowest request %.1f ms (%s)\n", 1e3 * s->slowest, qn_op_describe(s->slowest_op)->name);

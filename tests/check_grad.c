@@ -14,13 +14,13 @@ static const double TOLERANCE = 1e-5;
 
 typedef struct probe {
     qc_built b;
-    int n_y;                       /* elements of all f64 outputs */
-    double *weight;                /* one per element */
-    double *y[4];                  /* outputs at the four points */
-    double *grad[QN_MAX_SRC];      /* from the rule, all sources wanted */
+    int n_y;                  /* elements of all f64 outputs */
+    double *weight;           /* one per element */
+    double *y[4];             /* outputs at the four points */
+    double *grad[QN_MAX_SRC]; /* from the rule, all sources wanted */
     int64_t count[QN_MAX_SRC];
-    int want[QN_MAX_SRC];          /* f64 sources that may have a gradient */
-    int judge[QN_MAX_SRC];         /* those that are compared */
+    int want[QN_MAX_SRC];  /* f64 sources that may have a gradient */
+    int judge[QN_MAX_SRC]; /* those that are compared */
     double worst;
     qc_tape tape;
 } probe;
@@ -41,7 +41,7 @@ static int forward(probe *p, double *y) {
 
 static int is_listed(const qc_item *item) { return item->values.n && item->values.at[0] == '='; }
 
-/* Which sources are moved: f64, and neither indices nor mere shapes nor constants by the spec. A list of special values lies on
+/* Which sources are moved: f64, and neither indices nor mere shapes. A list of special values lies on
  * kinks and poles by design, and a broadcast view moves several elements at once: those are not compared. */
 static int choose_sources(probe *p) {
     const qn_op_info *info = qn_op_describe(p->b.c->op);
@@ -49,7 +49,6 @@ static int choose_sources(probe *p) {
     for (int s = 0; s < p->b.c->n_src && s < info->n_src; s++) {
         const qn_tensor *t = p->b.request.src[s];
         if (!t || t->dtype != QN_DTYPE_F64 || (info->src[s].flags & (QN_SLOT_INDEX | QN_SLOT_SHAPE))) continue;
-        if (qc_source_is_constant(p->b.c->op, info->src[s].name)) continue;
         p->want[s] = 1;
         p->count[s] = qn_tensor_count(t);
         p->judge[s] = p->b.c->src[s].layout != 'b' && !is_listed(&p->b.c->src[s]);
@@ -101,7 +100,8 @@ static qn_val cotangent(probe *p, const qn_tensor *y, int at) {
 /* Runs the rule for the sources in `want`; grad[s] gets the result. `only` picks one output, -1 all. NULL or the trouble. */
 static const char *backward(probe *p, const int *want, int only, double *const *grad) {
     const qn_request *q = &p->b.request;
-    qn_vjp_call v = {.emitter = &p->tape.emitter, .op = q->op, .subop = q->subop, .attr = p->b.attr, .n_src = q->n_src, .n_dst = q->n_dst};
+    qn_vjp_call v = {
+        .emitter = &p->tape.emitter, .op = q->op, .subop = q->subop, .attr = p->b.attr, .n_src = q->n_src, .n_dst = q->n_dst};
     qc_tape_begin(&p->tape);
     for (int i = 0; i < QN_MAX_SRC; i++) {
         v.src[i] = i < q->n_src && q->src[i] ? qc_tape_bring(&p->tape, q->src[i]) : QN_VAL_NONE;
@@ -181,8 +181,8 @@ static void judge_one(void *self, char *at, int64_t i) {
         if (error > p->worst) p->worst = error;
         return;
     }
-    qc_fail(&p->b, "gradient of %s, element %lld: the rule gives %.12g, differences %.12g", qn_op_describe(p->b.c->op)->src[j->slot].name,
-            (long long)i, want, found);
+    qc_fail(&p->b, "gradient of %s, element %lld: the rule gives %.12g, differences %.12g",
+            qn_op_describe(p->b.c->op)->src[j->slot].name, (long long)i, want, found);
     j->stop = 1;
 }
 
@@ -207,7 +207,8 @@ static void check_alone(probe *p, int slot) {
         if (a != b && !(isnan(a) && isnan(b))) error = fmax(error, fabs(a - b));
     }
     if (why) qc_fail(&p->b, "gradient of %s alone: %s", qn_op_describe(p->b.c->op)->src[slot].name, why);
-    else if (error > 1e-12 * size) qc_fail(&p->b, "gradient of %s alone differs by %.3g", qn_op_describe(p->b.c->op)->src[slot].name, error);
+    else if (error > 1e-12 * size)
+        qc_fail(&p->b, "gradient of %s alone differs by %.3g", qn_op_describe(p->b.c->op)->src[slot].name, error);
     else qc_pass();
     qc_tape_end(&p->tape);
     free(grad[slot]);
@@ -269,14 +270,15 @@ static int widest(const qc_case *c, qc_draw *d) {
 }
 
 static int check_case(const qc_case *c, uint64_t seed, double *worst) {
-    static const qc_shapes shapes[] = {QC_SHAPES_RANDOM, QC_SHAPES_TWO, QC_SHAPES_ODD, QC_SHAPES_DEEP, QC_SHAPES_ONES};
+    static const qc_shapes shapes[] = {QC_SHAPES_RANDOM, QC_SHAPES_TWO,  QC_SHAPES_ODD,
+                                       QC_SHAPES_DEEP,   QC_SHAPES_ONES, QC_SHAPES_EMPTY};
     int checked = 0, drawn = c->letters || c->lead_room >= 0, variants = 0;
     for (int64_t v = 0; v < c->n_variant && variants < (qc_set.quick ? 6 : 60); v++) {
         qc_draw d;
         qc_draw_make(c, &d, v, QC_SHAPES_RANDOM, MOST_ELEMENTS, 1);
         if (!widest(c, &d)) continue;
         variants++;
-        for (int k = 0; k < (!drawn ? 1 : qc_set.quick ? 2 : 5); k++) {
+        for (int k = 0; k < (!drawn ? 1 : qc_set.quick ? 2 : 6); k++) {
             if (shapes[k] == QC_SHAPES_DEEP && c->lead_room < 0) continue;
             qc_draw_make(c, &d, v, shapes[k], MOST_ELEMENTS, qc_mix(seed, 10 * (uint64_t)v + (uint64_t)k));
             checked += check_draw(c, &d, worst);

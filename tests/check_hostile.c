@@ -5,8 +5,31 @@
 #include "check_fuzz.h"
 
 static int64_t number(qc_rng *rng) {
-    static const int64_t edges[] = {0, 1, -1, 2, -2, 3, 4, 7, 8, 9, 63, 64, 255, 256, INT32_MAX, INT32_MIN, (int64_t)INT32_MAX + 1,
-                                    INT64_MAX, INT64_MIN, INT64_MAX - 1, INT64_MAX / 2, INT64_MAX / 4, -INT64_MAX, (int64_t)1 << 62, (int64_t)1 << 40};
+    static const int64_t edges[] = {0,
+                                    1,
+                                    -1,
+                                    2,
+                                    -2,
+                                    3,
+                                    4,
+                                    7,
+                                    8,
+                                    9,
+                                    63,
+                                    64,
+                                    255,
+                                    256,
+                                    INT32_MAX,
+                                    INT32_MIN,
+                                    (int64_t)INT32_MAX + 1,
+                                    INT64_MAX,
+                                    INT64_MIN,
+                                    INT64_MAX - 1,
+                                    INT64_MAX / 2,
+                                    INT64_MAX / 4,
+                                    -INT64_MAX,
+                                    (int64_t)1 << 62,
+                                    (int64_t)1 << 40};
     switch (qc_below(rng, 4)) {
     case 0: return edges[qc_below(rng, (int64_t)(sizeof edges / sizeof edges[0]))];
     case 1: return qc_below(rng, 40) - 8;
@@ -17,7 +40,8 @@ static int64_t number(qc_rng *rng) {
 
 static qn_tensor *any_tensor(qc_built *b, qc_rng *rng) {
     int n = b->c->n_src + 1, k = (int)qc_below(rng, n);
-    if (k == b->c->n_src) return &b->dst[b->request.n_dst ? qc_below(rng, b->request.n_dst < QN_MAX_DST ? b->request.n_dst : QN_MAX_DST) : 0];
+    if (k == b->c->n_src)
+        return &b->dst[b->request.n_dst ? qc_below(rng, b->request.n_dst < QN_MAX_DST ? b->request.n_dst : QN_MAX_DST) : 0];
     return &b->src[k];
 }
 

@@ -13,9 +13,9 @@ static void memory_order(char layout, int rank, int is_block, int *order) {
         for (int i = is_block; i < rank; i++) order[i] = i - is_block;
 }
 
-/* 0 dense · s gaps after every element and row · t last two axes swapped in memory · x all axes in the other order, with gaps ·
- * r last axis backwards · n every axis backwards, with gaps · b first axis of stride zero. Blocks stay whole: their last axis is
- * never touched. The buffer ends with the last byte that is used, so reading past it is outside. */
+/* 0 dense · s gaps after every element and row · t last two axes swapped in memory · x all axes in the other order, with
+ * gaps · r last axis backwards · n every axis backwards, with gaps · b first axis of stride zero. Blocks stay whole: their last
+ * axis is never touched. The buffer ends with the last byte that is used, so reading past it is outside. */
 void qc_layout(char layout, uint32_t dtype, int rank, const int64_t *shape, int64_t *stride, int64_t *offset, uint64_t *bytes) {
     const qn_dtype_info *info = qn_dtype_describe((qn_dtype)dtype);
     int is_block = info->block > 1, order[QN_MAX_RANK];
@@ -147,7 +147,9 @@ static void store_pooled(void *self, char *at, int64_t i) {
     memcpy(at, pooled_block(v->dtype, qc_below(v->rng, POOL)), (size_t)qn_dtype_describe(v->dtype)->bytes);
 }
 
-void qc_store_blocks(const qn_tensor *t, qc_rng *rng) { qc_each(t, store_pooled, &(values){.dtype = (qn_dtype)t->dtype, .rng = rng}); }
+void qc_store_blocks(const qn_tensor *t, qc_rng *rng) {
+    qc_each(t, store_pooled, &(values){.dtype = (qn_dtype)t->dtype, .rng = rng});
+}
 
 void qc_store_doubles(const qn_tensor *t, const double *in, qc_rng *rng) {
     const qn_dtype_info *info = qn_dtype_describe((qn_dtype)t->dtype);

@@ -24,6 +24,7 @@ int qc_fault_source(qc_built *b, int i, qc_fault *f);
 int qc_fault_source_dtype(qc_built *b, int i, qc_fault *f);
 int qc_fault_dest(qc_built *b, int i, qc_fault *f);
 int qc_fault_dest_form(qc_built *b, int i, qc_fault *f);
+int qc_fault_parameter(qc_built *b, int i, qc_fault *f);
 int qc_fault_alias(qc_built *b, int i, qc_fault *f);
 
 #endif

@@ -18,16 +18,11 @@ typedef struct set_row {
     const char *set, *sources, *attributes;
 } set_row;
 
-typedef struct constant_row {
-    int op;
-    const char *slot;
-} constant_row;
-
 #define QN_CASE(op, sources, attributes) {QC_ACCEPT, QN_OP_##op, sources, attributes, 0, "", {0}},
-#define QN_REJECT(op, sources, attributes, reason, arg) {QC_REJECT, QN_OP_##op, sources, attributes, QN_REASON_##reason, arg, {0}},
+#define QN_REJECT(op, sources, attributes, reason, arg) \
+    {QC_REJECT, QN_OP_##op, sources, attributes, QN_REASON_##reason, arg, {0}},
 #define QN_GOLD(op, sources, attributes, ...) {QC_GOLD, QN_OP_##op, sources, attributes, 0, "", {__VA_ARGS__}},
 #define QN_SET(set, sources, attributes)
-#define QN_CONSTANT(op, slot)
 static const row rows[] = {
 #include "cases.def"
 };
@@ -35,29 +30,18 @@ static const row rows[] = {
 #undef QN_REJECT
 #undef QN_GOLD
 #undef QN_SET
-#undef QN_CONSTANT
 
 #define QN_CASE(op, sources, attributes)
 #define QN_REJECT(op, sources, attributes, reason, arg)
 #define QN_GOLD(op, sources, attributes, ...)
 #define QN_SET(set, sources, attributes) {#set, sources, attributes},
-#define QN_CONSTANT(op, slot)
 static const set_row sets[] = {
-#include "cases.def"
-};
-#undef QN_SET
-#undef QN_CONSTANT
-
-#define QN_SET(set, sources, attributes)
-#define QN_CONSTANT(op, slot) {QN_OP_##op, slot},
-static const constant_row constants[] = {
 #include "cases.def"
 };
 #undef QN_CASE
 #undef QN_REJECT
 #undef QN_GOLD
 #undef QN_SET
-#undef QN_CONSTANT
 
 enum { N_ROW = (int)(sizeof rows / sizeof rows[0]), N_SET = (int)(sizeof sets / sizeof sets[0]) };
 
@@ -105,12 +89,6 @@ const qc_case *qc_cases_accept(int op, int i) {
     return NULL;
 }
 
-int qc_source_is_constant(int op, const char *slot) {
-    for (size_t i = 0; i < sizeof constants / sizeof constants[0]; i++)
-        if (constants[i].op == op && strcmp(constants[i].slot, slot) == 0) return 1;
-    return 0;
-}
-
 int qc_mode_list(void) {
     int missing = 0, totals[3] = {0};
     printf("%-26s %-12s %7s %7s %5s %6s %7s\n", "op", "family", "accept", "reject", "gold", "attrs", "subops");
@@ -121,12 +99,16 @@ int qc_mode_list(void) {
         for (int k = 0; k < n_cases; k++)
             if (cases[k].op == op) n[cases[k].kind]++;
         for (int k = 0; k < 3; k++) totals[k] += n[k];
-        printf("%-26s %-12s %7d %7d %5d %6d %7d%s\n", info->name, info->family, n[QC_ACCEPT], n[QC_REJECT], n[QC_GOLD], info->n_attr,
-               qn_subop_count(op), n[QC_ACCEPT] ? "" : "   no accepting case");
+        printf("%-26s %-12s %7d %7d %5d %6d %7d%s\n", info->name, info->family, n[QC_ACCEPT], n[QC_REJECT], n[QC_GOLD],
+               info->n_attr, qn_subop_count(op), n[QC_ACCEPT] ? "" : "   no accepting case");
         missing += !n[QC_ACCEPT];
         for (int k = 0; qc_set.verbose && k < n_cases; k++)
-            if (cases[k].op == op) printf("    %s \"%s\" \"%s\"\n", cases[k].kind == QC_ACCEPT ? "case" : cases[k].kind == QC_GOLD ? "gold" : "reject",
-                                          cases[k].sources, cases[k].attributes);
+            if (cases[k].op == op)
+                printf("    %s \"%s\" \"%s\"\n",
+                       cases[k].kind == QC_ACCEPT ? "case"
+                       : cases[k].kind == QC_GOLD ? "gold"
+                                                  : "reject",
+                       cases[k].sources, cases[k].attributes);
     }
     printf("%d ops, %d accepting cases, %d rejects beside the ones derived from the table, %d golden rows\n", (int)QN_OP_COUNT,
            totals[QC_ACCEPT], totals[QC_REJECT], totals[QC_GOLD]);

@@ -24,7 +24,8 @@ void qc_fresh_outcome(const qc_built *b, const qc_outcome *o, qn_status want) {
     if (o->touched) qc_fail(b, "status %s, but a byte outside the outputs changed", qn_status_name(o->status));
     else if (o->allocations) qc_fail(b, "%lld allocations during dispatch", (long long)o->allocations);
     else if (o->status != want) qc_fail(b, "status %s, expected %s (%s)", qn_status_name(o->status), qn_status_name(want), text);
-    else if (o->result.status != (int32_t)o->status) qc_fail(b, "the record says status %d, the call %d", o->result.status, o->status);
+    else if (o->result.status != (int32_t)o->status)
+        qc_fail(b, "the record says status %d, the call %d", o->result.status, o->status);
     else qc_pass();
 }
 
@@ -34,7 +35,8 @@ static void check_sentence(const qc_built *b, const qc_outcome *o) {
     const qn_op_info *info = qn_op_describe(o->result.op);
     if (n <= 0 || !text[0]) qc_fail(b, "a reject without a sentence");
     else if (info && !strstr(text, info->name)) qc_fail(b, "the sentence does not name the op: %s", text);
-    else if (o->result.reason == QN_REASON_NONE || o->result.reason >= QN_REASON_COUNT) qc_fail(b, "a reject without a reason: %s", text);
+    else if (o->result.reason == QN_REASON_NONE || o->result.reason >= QN_REASON_COUNT)
+        qc_fail(b, "a reject without a reason: %s", text);
     else qc_pass();
 }
 
@@ -67,7 +69,8 @@ static void test_accept(const qc_case *c, int64_t variant, qc_shapes shapes, uin
     if (b.inferred != QN_OK) return;
     qc_ask(&b, &asked);
     qc_run(&b, &o);
-    if (asked.status != o.status) qc_fail(&b, "can_dispatch says %s, dispatch %s", qn_status_name(asked.status), qn_status_name(o.status));
+    if (asked.status != o.status)
+        qc_fail(&b, "can_dispatch says %s, dispatch %s", qn_status_name(asked.status), qn_status_name(o.status));
     if (o.status != QN_OK && shapes == QC_SHAPES_EMPTY) {
         qc_fresh_outcome(&b, &o, o.status);
         check_sentence(&b, &o);
@@ -82,6 +85,8 @@ static void test_accept(const qc_case *c, int64_t variant, qc_shapes shapes, uin
     if (qc_outputs(&b, second, ROOM) != n || memcmp(first, second, n) != 0)
         qc_fail(&b, "two runs over different old contents give different bits");
     else qc_pass();
+    qc_test_inference(&b);
+    qc_test_fewer_outputs(&b, first);
     qc_test_layouts(&b, first, n);
     qc_test_in_place(&b, first, n);
     if (shapes != QC_SHAPES_EMPTY) qc_test_accuracy(&b);
@@ -100,7 +105,8 @@ static void test_accept_row(const qc_case *c, uint64_t seed) {
         test_accept(c, v, QC_SHAPES_ONES, qc_mix(seed, 10 * (uint64_t)v + 2));
         test_accept(c, v, QC_SHAPES_EMPTY, qc_mix(seed, 10 * (uint64_t)v + 3));
         if (c->lead_room >= 0) test_accept(c, v, QC_SHAPES_DEEP, qc_mix(seed, 10 * (uint64_t)v + 4));
-        for (int k = 5; !qc_set.quick && k < 8; k++) test_accept(c, v, QC_SHAPES_RANDOM, qc_mix(seed, 10 * (uint64_t)v + (uint64_t)k));
+        for (int k = 5; !qc_set.quick && k < 8; k++)
+            test_accept(c, v, QC_SHAPES_RANDOM, qc_mix(seed, 10 * (uint64_t)v + (uint64_t)k));
     }
 }
 
@@ -134,7 +140,8 @@ static void test_reject(const qc_case *c, int64_t variant, uint64_t seed) {
     else if (!user && (asked.status != o.status || asked.result.reason != o.result.reason)) qc_fail(&b, "can_dispatch disagrees");
     else qc_pass();
     if (o.status == QN_OK) return;
-    if (!user && o.status != QN_INVALID && o.status != QN_UNSUPPORTED) qc_fail(&b, "status %s for a malformed request", qn_status_name(o.status));
+    if (!user && o.status != QN_INVALID && o.status != QN_UNSUPPORTED)
+        qc_fail(&b, "status %s for a malformed request", qn_status_name(o.status));
     qc_fresh_outcome(&b, &o, o.status);
     check_sentence(&b, &o);
 }
@@ -162,8 +169,10 @@ static void test_gold(const qc_case *c) {
     qc_doubles(b.request.dst[0], y);
     for (int64_t i = 0; i < n; i++) total += y[i], size += fabs(y[i]);
     for (int i = 0; i < 4 && i < n; i++)
-        if (!(fabs(y[i] - c->gold[i]) <= 1e-5 * fabs(c->gold[i]) + 1e-9)) qc_fail(&b, "y[%d] is %.9g, golden %.9g", i, y[i], c->gold[i]);
-    if (!(fabs(total - c->gold[4]) <= 1e-5 * fabs(c->gold[4]) + 1e-6 * size)) qc_fail(&b, "the sum is %.9g, golden %.9g", total, c->gold[4]);
+        if (!(fabs(y[i] - c->gold[i]) <= 1e-5 * fabs(c->gold[i]) + 1e-9))
+            qc_fail(&b, "y[%d] is %.9g, golden %.9g", i, y[i], c->gold[i]);
+    if (!(fabs(total - c->gold[4]) <= 1e-5 * fabs(c->gold[4]) + 1e-6 * size))
+        qc_fail(&b, "the sum is %.9g, golden %.9g", total, c->gold[4]);
     else qc_pass();
     free(y);
 }
@@ -175,7 +184,7 @@ static void test_op(int op) {
         if (c->op != op) continue;
         uint64_t seed = qc_mix(qc_set.seed, (uint64_t)i);
         if (c->kind == QC_ACCEPT) {
-            if (!qc_set.quick || accepts < 3) qc_test_rejects(c), rejects++;
+            if (!qc_set.quick || accepts < 3) rejects += qc_test_rejects(c);
             test_accept_row(c, seed);
             accepts++;
         } else if (c->kind == QC_REJECT) {
@@ -187,7 +196,7 @@ static void test_op(int op) {
     if (!accepts || !rejects) {
         const qc_case none = {.op = op, .sources = "", .attributes = ""};
         qc_built b = {.c = &none, .trouble = "none"};
-        qc_fail(&b, "the table has this op but tests/cases.def has no accepting case for it");
+        qc_fail(&b, "the table has this op but tests/cases.def has no %s case for it", accepts ? "rejecting" : "accepting");
     }
     qc_report_op(op);
 }

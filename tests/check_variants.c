@@ -45,8 +45,11 @@ void qc_test_layouts(const qc_built *base, const unsigned char *bytes, size_t n)
     static const struct {
         char src, dst;
         const char *what;
-    } ways[] = {{'s', 0, "strided sources"}, {'n', 's', "reversed sources, strided destination"},
-                {'x', 'x', "axes laid out backwards"}, {'t', 0, "transposed sources"}, {0, 'n', "reversed destination"}};
+    } ways[] = {{'s', 0, "strided sources"},
+                {'n', 's', "reversed sources, strided destination"},
+                {'x', 'x', "axes laid out backwards"},
+                {'t', 0, "transposed sources"},
+                {0, 'n', "reversed destination"}};
     const qn_op_info *info = qn_op_describe(base->c->op);
     if (info->is_view && has_strides(info)) return; /* byte strides of the attribute mean something else there */
     for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w++) {
@@ -75,6 +78,42 @@ void qc_test_in_place(const qc_built *base, const unsigned char *bytes, size_t n
         memset(options.src_layout, 's', sizeof options.src_layout);
         compare(base, &options, "in place, strided", bytes, n);
     }
+}
+
+/* Without its optional outputs an op writes the others as before. */
+void qc_test_fewer_outputs(const qc_built *base, const unsigned char *bytes) {
+    const qn_op_info *info = qn_op_describe(base->c->op);
+    if (base->request.n_dst <= info->n_dst_min) return;
+    qc_options options = {.poison = 0x33, .least_dst = 1};
+    qc_built b;
+    qc_build(&b, base->c, &base->draw, &options);
+    size_t n = 0;
+    for (int i = 0; i < b.request.n_dst; i++)
+        if (b.request.dst[i]) n += qc_gather(b.request.dst[i], other, ROOM);
+    compare(base, &options, "without optional outputs", bytes, n);
+}
+
+/* Inference needs no data and looks at no destination; asking for the workspace likewise. */
+void qc_test_inference(const qc_built *base) {
+    qc_built b = *base;
+    qn_tensor out[QN_MAX_DST];
+    int n_out = 0;
+    size_t bytes = 0;
+    qn_result r;
+    for (int i = 0; i < QN_MAX_SRC; i++) b.src[i].data = NULL, b.src[i].size = 0;
+    memset(b.given_dst, 0, sizeof b.given_dst);
+    qc_bind(&b);
+    b.request.n_dst = 0;
+    qn_status status = qn_infer(&b.request, out, &n_out, &r);
+    int same = status == QN_OK && n_out >= base->request.n_dst;
+    for (int i = 0; same && i < base->request.n_dst; i++)
+        if (base->given_dst[i])
+            same = out[i].dtype == base->dst[i].dtype && out[i].rank == base->dst[i].rank &&
+                   memcmp(out[i].shape, base->dst[i].shape, sizeof out[i].shape) == 0;
+    if (!same) qc_fail(base, "without data or destinations the op infers something else");
+    else if (qn_workspace_bytes(&b.request, &bytes, &r) != QN_OK || bytes != base->request.workspace_size)
+        qc_fail(base, "without data or destinations it needs another workspace");
+    else qc_pass();
 }
 
 /* ---- Fewer bits */
@@ -111,7 +150,9 @@ static void compare_numbers(const qc_built *b, const double *got, const double *
         if (!(fabs(e) <= worst)) worst = fabs(e);
     }
     if (error <= bound_of(dtype) * size || worst <= floor_of(dtype)) qc_pass();
-    else qc_fail(b, "%s differs from f64 by NMSE %.3g (worst %.3g)", qn_dtype_describe((qn_dtype)dtype)->name, size > 0 ? error / size : error, worst);
+    else
+        qc_fail(b, "%s differs from f64 by NMSE %.3g (worst %.3g)", qn_dtype_describe((qn_dtype)dtype)->name,
+                size > 0 ? error / size : error, worst);
 }
 
 /* The axis of the case that is a float dtype and can be f64; its option number is in *wide. */

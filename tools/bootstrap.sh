@@ -25,6 +25,7 @@ if [ "${1:-all}" = all ]; then
     need pkg-config pkg-config
     echo '#include <cmocka.h>' | cc -include stdarg.h -include stddef.h -include stdint.h -include setjmp.h -E - \
         >/dev/null 2>&1 || missing+=(libcmocka-dev)
+    echo 'int main(void) { return 0; }' | clang -fsanitize=memory -x c -o /dev/null - >/dev/null 2>&1 || extra+=(libclang-rt-dev)
     if [ "$(uname -m)" = x86_64 ]; then
         have aarch64-linux-gnu-gcc || extra+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
         have qemu-aarch64-static || extra+=(qemu-user-static)

@@ -120,6 +120,10 @@ typedef struct qn_tensor {
     int64_t stride[QN_MAX_RANK];
 } qn_tensor;
 
+/* A value of a graph; QN_VAL_NONE where there is none. */
+typedef int32_t qn_val;
+enum { QN_VAL_NONE = -1 };
+
 /* A short list of numbers: a shape, axes, strides. rank 0 means "not given". */
 typedef struct qn_dims {
     int32_t rank;
@@ -278,7 +282,8 @@ typedef struct qn_attr_info {
 
 typedef struct qn_op_info {
     const char *name;
-    const char *origin;  /* "seed": one of the 94; "beyond": newer in ggml; "quern": ours, mostly gradients of others */
+    const char *origin;  /* "seed": one of the 94; "beyond": newer in ggml; "quern": ours, mostly gradients of
+                          others; "graph": general tensor ops and layers */
     const char *family;
     const char *summary;
     int32_t n_src_min, n_src; /* sources: fewest and most */

@@ -137,7 +137,9 @@ void qn_arena_release(qn_arena *arena, void *memory) {
     free(block);
 }
 
-void *qn_arena_grow(qn_arena *arena, void *memory, size_t *capacity, size_t need, size_t size) {
+int qn_arena_room(qn_arena *arena, void *at, size_t *capacity, size_t need, size_t size) {
+    void *memory; /* through memcpy, because the array may be of any type */
+    memcpy(&memory, at, sizeof memory);
     size_t wanted = *capacity < 16 ? 32 : *capacity + *capacity / 2;
     if (wanted < need) {
         wanted = need;
@@ -148,7 +150,8 @@ void *qn_arena_grow(qn_arena *arena, void *memory, size_t *capacity, size_t need
         grown = qn_arena_resize(arena, memory, wanted, size);
     }
     if (grown) {
+        memcpy(at, &grown, sizeof grown);
         *capacity = wanted;
     }
-    return grown;
+    return grown != NULL;
 }

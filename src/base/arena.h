@@ -27,19 +27,19 @@ void *qn_arena_alloc(qn_arena *arena, size_t count, size_t size);
 void *qn_arena_resize(qn_arena *arena, void *memory, size_t count, size_t size);
 void qn_arena_release(qn_arena *arena, void *memory);
 
-/* For QN_VEC_ROOM: resizes to at least `need` items with room to spare and stores the new capacity. */
-void *qn_arena_grow(qn_arena *arena, void *memory, size_t *capacity, size_t need, size_t size);
+/* For QN_VEC_ROOM: at points to the array's pointer. Resizes to at least `need` items with room to spare and stores pointer and
+ * capacity; 0 when there is no memory, with both as they were. */
+int qn_arena_room(qn_arena *arena, void *at, size_t *capacity, size_t need, size_t size);
 
 /* A growing array. QN_VEC_ROOM(arena, &v, extra) is true when v.at[v.n .. v.n + extra - 1] may be written; false: no memory, and
- * the vector must not be used again. Items move when it grows: keep indices, not pointers. */
+ * the vector is what it was. Items move when it grows: keep indices, not pointers. */
 #define QN_VEC(type)   \
     struct {           \
         type *at;      \
         size_t n, cap; \
     }
-#define QN_VEC_ROOM(arena, v, extra)  \
-    ((v)->n + (extra) <= (v)->cap || \
-     ((v)->at = qn_arena_grow((arena), (v)->at, &(v)->cap, (v)->n + (extra), sizeof *(v)->at)) != NULL)
+#define QN_VEC_ROOM(arena, v, extra) \
+    ((v)->n + (extra) <= (v)->cap || qn_arena_room((arena), &(v)->at, &(v)->cap, (v)->n + (extra), sizeof *(v)->at))
 #define QN_VEC_FREE(arena, v) (qn_arena_release((arena), (v)->at), (v)->at = NULL, (v)->n = (v)->cap = 0)
 
 #endif

@@ -107,20 +107,28 @@ static qn_status check_attributes(qn_infer_call *c, const void *attr) {
     return QN_OK;
 }
 
-/* Every value of an index source in [0, limit), found out before anything is written. */
-static qn_status check_indices(qn_infer_call *c, int slot) {
-    const qn_tensor *t = c->src[slot];
-    if (!t || !t->data || (t->flags & QN_TENSOR_DEVICE)) return QN_OK;
-    int64_t index[QN_MAX_RANK] = {0}, n = qn_tensor_count(t), limit = c->index_limit[slot];
+int qn_guard_indices(const qn_tensor *t, int64_t limit, int64_t *which, int64_t *value) {
+    int64_t index[QN_MAX_RANK] = {0}, n = qn_tensor_count(t);
     for (int64_t k = 0; k < n; k++) {
         int64_t at = t->offset;
         for (int i = 0; i < t->rank; i++) at += index[i] * t->stride[i];
         int64_t v = qn_load_index((qn_dtype)t->dtype, (const char *)t->data + at);
-        if (v < 0 || v >= limit)
-            return qn_reject(c, QN_INVALID, QN_ARG_SOURCE, slot, QN_REASON_INDEX_RANGE, k > INT32_MAX ? INT32_MAX : (int)k, limit, v);
+        if (v < 0 || v >= limit) {
+            *which = k;
+            *value = v;
+            return 0;
+        }
         for (int i = t->rank - 1; i >= 0 && ++index[i] == t->shape[i]; i--) index[i] = 0;
     }
-    return QN_OK;
+    return 1;
+}
+
+/* Found out before anything is written. */
+static qn_status check_indices(qn_infer_call *c, int slot) {
+    const qn_tensor *t = c->src[slot];
+    int64_t which, value, limit = c->index_limit[slot];
+    if (!t || !t->data || (t->flags & QN_TENSOR_DEVICE) || qn_guard_indices(t, limit, &which, &value)) return QN_OK;
+    return qn_reject(c, QN_INVALID, QN_ARG_SOURCE, slot, QN_REASON_INDEX_RANGE, which > INT32_MAX ? INT32_MAX : (int)which, limit, value);
 }
 
 qn_status qn_guard_sources(const qn_request *q, int need_data, qn_guarded *g, qn_result *result) {
@@ -133,6 +141,7 @@ qn_status qn_guard_sources(const qn_request *q, int need_data, qn_guarded *g, qn
     c->src = q->src;
     c->n_out = 0;
     c->workspace = 0;
+    c->flops_each = 0;
     QN_TRY(check_record(q, c));
     g->info = c->info;
     for (int i = 0; i < c->info->n_src; i++) {

@@ -6,6 +6,14 @@
 #include "op/op.h"
 #include "tensor/layout.h"
 
+/* A result record before anything is known. */
+static inline void qn_result_begin(const qn_request *q, qn_result *r) {
+    memset(r, 0, sizeof *r);
+    r->op = q ? q->op : 0;
+    r->subop = q ? q->subop : 0;
+    r->dim = -1;
+}
+
 /* A request that was understood. Points into the request. */
 typedef struct qn_guarded {
     const qn_op_info *info;
@@ -16,6 +24,8 @@ typedef struct qn_guarded {
 /* Record, op, sources, attributes, then the op's own rule: everything but the destinations. With need_data every source that
  * has elements must have data, and indices are checked; without, descriptors alone are enough. */
 qn_status qn_guard_sources(const qn_request *request, int need_data, qn_guarded *guarded, qn_result *result);
+/* Every value of an index tensor in [0, limit)? If not, which one and what it is. */
+int qn_guard_indices(const qn_tensor *t, int64_t limit, int64_t *which, int64_t *value);
 /* The destinations: descriptors, then agreement with what the rule inferred, then no undeclared overlap. */
 qn_status qn_guard_destinations(const qn_request *request, qn_guarded *guarded);
 /* The workspace: there, large enough, aligned, apart from every tensor. */

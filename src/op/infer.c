@@ -111,3 +111,11 @@ int qn_infer_host_value(const qn_infer_call *c, int slot, int64_t i, double *val
     *value = qn_load_one((qn_dtype)t->dtype, (const char *)t->data + at);
     return 1;
 }
+
+double qn_op_flops(const qn_infer_call *c) {
+    double n = 1;
+    if (c->info->is_view || c->n_out == 0) return 0;
+    for (int i = 0; i < c->out[0].rank; i++) n *= (double)c->out[0].d[i];
+    if (n == 0) return 0; /* the count for each may have been divided by it */
+    return n * (c->flops_each > 0 ? c->flops_each : 1);
+}

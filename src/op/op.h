@@ -12,6 +12,8 @@
 
 #include <quern/quern.h>
 
+enum { QN_ATTR_BYTES_MAX = 1024 }; /* no attribute record is larger, so a copy of one fits a stack */
+
 /* A shape and dtype without data. */
 typedef struct qn_shape {
     uint32_t dtype;
@@ -34,6 +36,7 @@ typedef struct qn_infer_call {
     int64_t view_stride[QN_MAX_RANK];
     int64_t index_limit[QN_MAX_SRC]; /* QN_IDX slots: every value must be in [0, limit) */
     size_t workspace;
+    double flops_each; /* arithmetic for each element of the first output, for the profiler; 0 means 1. See qn_op_flops. */
 } qn_infer_call;
 
 typedef struct qn_call {
@@ -114,6 +117,9 @@ void qn_out_like(qn_infer_call *c, int i, const qn_tensor *like, uint32_t dtype)
 qn_status qn_out_shape(qn_infer_call *c, int i, uint32_t dtype, int rank, const int64_t *d);
 /* Rank the output needs so that axes of extent 1 in front are dropped down to `least`. */
 int qn_trim_rank(int rank, const int64_t *d, int least);
+
+/* Floating-point operations of an accepted call, multiply-adds counted twice; views have none. */
+double qn_op_flops(const qn_infer_call *c);
 
 /* Value i (logical order) of a source when its data is visible from the host; 0 when it is not. */
 int qn_infer_host_value(const qn_infer_call *c, int slot, int64_t i, double *value);

@@ -55,6 +55,8 @@ static qn_status need_attention(qn_infer_call *c, int mask, int sinks) {
 qn_status qn_infer_flash_attn_ext(qn_infer_call *c) {
     const qn_tensor *q = c->src[Q];
     QN_TRY(need_attention(c, 3, 4));
+    double keys = (double)qn_ne(c->src[K], 1), wide = (double)qn_ne(c->src[V], 0);
+    c->flops_each = keys * (2.0 * (double)qn_ne(q, 0) + 2.0 * wide + 5.0) / wide; /* scores, softmax, sum of values */
     int64_t d[4] = {qn_ne(q, 3), qn_ne(q, 1), qn_ne(q, 2), qn_ne(c->src[V], 0)};
     return qn_out_shape(c, 0, q->dtype, 4, d);
 }
@@ -84,6 +86,8 @@ qn_status qn_infer_flash_attn_back(qn_infer_call *c) {
     QN_TRY(qn_need_same_dtype(c, 3, Q));
     if (query_bytes(q, &bytes) != QN_OK) return qn_reject_src(c, Q, QN_REASON_SIZE_OVERFLOW, qn_axis(q, 1), 0, qn_ne(q, 1));
     c->workspace = (size_t)bytes;
+    double keys = (double)qn_ne(c->src[K], 1), deep = (double)qn_ne(q, 0), wide = (double)qn_ne(c->src[V], 0);
+    c->flops_each = keys * (6.0 * deep + 4.0 * wide + 10.0) / deep; /* scores again, then the gradients of all three */
     for (int slot = Q; slot <= V; slot++) qn_out_like(c, slot, c->src[slot], q->dtype);
     if (mask) qn_out_like(c, 3, mask, q->dtype);
     else QN_TRY(qn_out_shape(c, 3, q->dtype, 1, none));
@@ -110,6 +114,7 @@ qn_status qn_infer_lightning_indexer(qn_infer_call *c) {
     QN_TRY(qn_need_f64_pair(c, K, Q));
     QN_TRY(qn_need_same_dtype(c, 2, Q));
     QN_TRY(need_mask_dtype(c, 3));
+    c->flops_each = (double)qn_ne(q, 1) * (2.0 * (double)qn_ne(q, 0) + 3.0);
     int64_t d[4] = {streams, 1, tokens, keys};
     return qn_out_shape(c, 0, q->dtype, 4, d);
 }

@@ -14,6 +14,7 @@ qn_status qn_infer_conv_2d(qn_infer_call *c) {
     QN_TRY(qn_need_extent(c, 1, 2, qn_ne(w, 2)));
     QN_TRY(qn_windows_infer(c, &win, 2, &image, 1, 0));
     QN_TRY(qn_need_f64_pair(c, 0, 1));
+    c->flops_each = 2.0 * (double)qn_ne(w, 0) * (double)qn_ne(w, 1) * (double)qn_ne(w, 2);
     int64_t d[4] = {qn_ne(x, 3), qn_ne(w, 3), win.of[1].out, win.of[0].out};
     return qn_out_shape(c, 0, x->dtype, 4, d);
 }
@@ -29,6 +30,7 @@ qn_status qn_infer_conv_2d_dw(qn_infer_call *c) {
     QN_TRY(qn_need_extent(c, 1, 2, qn_ne(w, 3)));
     QN_TRY(qn_windows_infer(c, &win, 2, &image, 1, 0));
     QN_TRY(qn_need_f64_pair(c, 0, 1));
+    c->flops_each = 2.0 * (double)qn_ne(w, 0) * (double)qn_ne(w, 1);
     int64_t d[4] = {qn_ne(x, 3), qn_ne(w, 3), win.of[1].out, win.of[0].out};
     return qn_out_shape(c, 0, x->dtype, 4, d);
 }
@@ -43,6 +45,8 @@ qn_status qn_infer_conv_3d(qn_infer_call *c) {
     QN_TRY(qn_need_extent(c, 1, 3, (int64_t)at->n * at->ic));
     QN_TRY(qn_windows_infer(c, &win, 3, &image, 1, 0));
     QN_TRY(qn_need_f64_pair(c, 0, 1));
+    const qn_tensor *w = c->src[0];
+    c->flops_each = 2.0 * (double)qn_ne(w, 0) * (double)qn_ne(w, 1) * (double)qn_ne(w, 2) * (double)at->ic;
     int64_t d[4] = {(int64_t)at->n * at->oc, win.of[2].out, win.of[1].out, win.of[0].out};
     return qn_out_shape(c, 0, c->src[1]->dtype, 4, d);
 }

@@ -23,7 +23,9 @@ qn_status qn_infer_conv_transpose_1d(qn_infer_call *c) {
     QN_TRY(qn_need_extent(c, 1, 1, qn_ne(c->src[0], 2)));
     QN_TRY(result_extent(c, 0, at->s, &d[1]));
     QN_TRY(qn_need_f64_pair(c, 0, 1));
-    return qn_out_shape(c, 0, c->src[1]->dtype, 2, d);
+    const qn_tensor *w = c->src[0], *x = c->src[1];
+    c->flops_each = 2.0 * (double)qn_ne(w, 2) * (double)qn_ne(w, 0) * (double)qn_ne(x, 0) / (double)d[1];
+    return qn_out_shape(c, 0, x->dtype, 2, d);
 }
 
 qn_status qn_infer_conv_transpose_2d(qn_infer_call *c) {
@@ -35,7 +37,10 @@ qn_status qn_infer_conv_transpose_2d(qn_infer_call *c) {
     QN_TRY(result_extent(c, 0, at->s, &d[3]));
     QN_TRY(result_extent(c, 1, at->s, &d[2]));
     QN_TRY(qn_need_f64_pair(c, 0, 1));
-    return qn_out_shape(c, 0, c->src[1]->dtype, 4, d);
+    const qn_tensor *w = c->src[0], *x = c->src[1];
+    double taps = (double)qn_ne(w, 0) * (double)qn_ne(w, 1), places = (double)qn_ne(x, 0) * (double)qn_ne(x, 1);
+    c->flops_each = 2.0 * (double)qn_ne(w, 3) * taps * places / ((double)d[2] * (double)d[3]);
+    return qn_out_shape(c, 0, x->dtype, 4, d);
 }
 
 /* ---- References */

@@ -69,6 +69,8 @@ qn_status qn_infer_gated_delta_net(qn_infer_call *c) {
     QN_TRY(qn_need_one_dtype(c, 0));
     QN_TRY(qn_scratch_add(c, z.width, z.width, 1)); /* the state, then decay, q, k, v and y */
     QN_TRY(qn_scratch_add(c, z.width, 5, 1));
+    double cells = (double)z.seqs * (double)z.steps * (double)z.heads * (double)z.width * (double)z.width;
+    c->flops_each = 8.0 * cells / ((double)d[0] * (double)d[1]);
     return qn_out_shape(c, 0, z.v->dtype, 2, d);
 }
 

@@ -10,9 +10,6 @@
 
 #include "op/op.h"
 
-typedef int32_t qn_val;
-enum { QN_VAL_NONE = -1 };
-
 typedef struct qn_emitter {
     void *self;
     /* Append one op; fills out[0..n_out). Absent optional sources are QN_VAL_NONE. */

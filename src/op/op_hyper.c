@@ -47,6 +47,7 @@ qn_status qn_infer_dsv4_hc_pre(qn_infer_call *c) {
     QN_TRY(qn_need_extent(c, 1, 0, qn_ne(x, 1)));
     QN_TRY(qn_need_extent(c, 1, 1, qn_ne(x, 2)));
     QN_TRY(qn_need_one_dtype(c, 0));
+    c->flops_each = 2.0 * (double)qn_ne(x, 1);
     int64_t d[2] = {qn_ne(x, 2), qn_ne(x, 0)};
     return qn_out_shape(c, 0, x->dtype, 2, d);
 }
@@ -66,6 +67,7 @@ qn_status qn_infer_dsv4_hc_post(qn_infer_call *c) {
     QN_TRY(qn_need_extent(c, 3, 1, streams));
     QN_TRY(qn_need_extent(c, 3, 2, tokens));
     QN_TRY(qn_need_one_dtype(c, 0));
+    c->flops_each = 2.0 * (double)streams + 2.0;
     int64_t d[3] = {tokens, streams, qn_ne(x, 0)};
     return qn_out_shape(c, 0, x->dtype, 3, d);
 }

@@ -38,6 +38,7 @@ _Static_assert(QN_DTYPE_COUNT <= 64, "dtype sets are 64-bit masks");
 #define QN_FN(type, name) +1
 #define QN_OP(name, origin, family, inputs, outputs, infer, vjp, cases, attrs, summary)                   \
     enum { N_SRC_##name = 0 inputs, N_DST_##name = 0 outputs, N_ATTR_##name = 0 attrs };                  \
+    _Static_assert(sizeof(qn_attr_##name) <= QN_ATTR_BYTES_MAX, #name);                                    \
     _Static_assert((N_SRC_##name >> 8 & 255) <= QN_MAX_SRC && (N_DST_##name >> 8 & 255) <= QN_MAX_DST, #name);
 #include <quern/ops.def>
 #undef QN_OP

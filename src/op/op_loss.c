@@ -22,6 +22,7 @@ qn_status qn_infer_cross_entropy_loss(qn_infer_call *c) {
     for (int k = 0; k < x->rank; k++)
         if (qn_ne(x, k) == 0) return qn_reject_src(c, 0, QN_REASON_SHAPE_EMPTY, qn_axis(x, k), 0, 0);
     QN_TRY(qn_need_same_dtype(c, 1, 0));
+    c->flops_each = 6.0 * (double)qn_tensor_count(x);
     return qn_out_shape(c, 0, x->dtype, 1, one);
 }
 
@@ -33,6 +34,7 @@ qn_status qn_infer_cross_entropy_loss_back(qn_infer_call *c) {
     QN_TRY(need_columns(c, 1));
     QN_TRY(qn_need_same_dtype(c, 0, 1));
     QN_TRY(qn_need_same_dtype(c, 2, 1));
+    c->flops_each = 6;
     qn_out_like(c, 0, x, x->dtype);
     return QN_OK;
 }

@@ -57,6 +57,7 @@ qn_status qn_infer_mul_mat(qn_infer_call *c) {
     QN_TRY(qn_need_f64_pair(c, 1, 0));
     if (qn_is_block(b->dtype) && !(qn_is_block(a->dtype) && b->dtype == partner(a->dtype)))
         return qn_reject_unsupported(c, 1, QN_REASON_DTYPE_PAIR, a->dtype, b->dtype);
+    c->flops_each = 2.0 * (double)k;
     return out_matrices(c, qn_ne(b, 1), m);
 }
 
@@ -70,6 +71,7 @@ qn_status qn_infer_mul_mat_id(qn_infer_call *c) {
     QN_TRY(qn_need_divides(c, 1, 1, qn_ne(ids, 0)));
     QN_TRY(qn_need_f64_pair(c, 1, 0));
     c->index_limit[2] = qn_ne(as, 2);
+    c->flops_each = 2.0 * (double)qn_ne(as, 0);
     int64_t d[3] = {qn_ne(ids, 1), qn_ne(ids, 0), qn_ne(as, 1)};
     return qn_out_shape(c, 0, qn_product_dtype(as), 3, d);
 }
@@ -80,6 +82,7 @@ qn_status qn_infer_out_prod(qn_infer_call *c) {
     QN_TRY(qn_need_extent(c, 1, 1, qn_ne(c->src[0], 1)));
     QN_TRY(need_groups(c));
     QN_TRY(qn_need_f64_pair(c, 1, 0));
+    c->flops_each = 2.0 * (double)qn_ne(c->src[0], 1);
     return out_matrices(c, qn_ne(c->src[1], 0), qn_ne(c->src[0], 0));
 }
 
@@ -95,6 +98,7 @@ qn_status qn_infer_out_prod_id(qn_infer_call *c) {
     QN_TRY(qn_need_divides(c, 0, 1, qn_ne(g, 1)));
     QN_TRY(qn_need_same_dtype(c, 1, 0));
     c->index_limit[2] = at->n_expert;
+    c->flops_each = 2.0 * (double)qn_ne(g, 2) * (double)qn_ne(g, 1) / (double)at->n_expert;
     int64_t d[3] = {at->n_expert, qn_ne(g, 0), qn_ne(b, 0)};
     return qn_out_shape(c, 0, b->dtype, 3, d);
 }
@@ -109,6 +113,7 @@ qn_status qn_infer_solve_tri(qn_infer_call *c) {
     QN_TRY(qn_need_extent(c, 1, 1, n));
     QN_TRY(qn_need_same_dtype(c, 1, 0));
     c->workspace = (size_t)n * sizeof(double);
+    c->flops_each = (double)n;
     qn_out_like(c, 0, b, b->dtype);
     return QN_OK;
 }

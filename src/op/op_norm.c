@@ -10,6 +10,7 @@
 qn_status qn_infer_row_norm(qn_infer_call *c) {
     const qn_tensor *x = c->src[0];
     if (qn_ne(x, 0) == 0) return qn_reject_src(c, 0, QN_REASON_SHAPE_EMPTY, x->rank - 1, 1, 0);
+    c->flops_each = 5; /* mean, difference, square, its mean, scale */
     qn_out_like(c, 0, x, x->dtype);
     return QN_OK;
 }
@@ -17,7 +18,9 @@ qn_status qn_infer_row_norm(qn_infer_call *c) {
 qn_status qn_infer_row_norm2(qn_infer_call *c) {
     QN_TRY(qn_need_same_shape(c, 1, 0));
     QN_TRY(qn_need_same_dtype(c, 1, 0));
-    return qn_infer_row_norm(c);
+    QN_TRY(qn_infer_row_norm(c));
+    c->flops_each = 8;
+    return QN_OK;
 }
 
 qn_status qn_infer_group_norm(qn_infer_call *c) {
@@ -27,6 +30,7 @@ qn_status qn_infer_group_norm(qn_infer_call *c) {
     if (groups > qn_ne(x, 2)) return qn_reject_attr(c, "n_groups", QN_REASON_ATTR_CONFLICT, -1, qn_ne(x, 2), groups);
     for (int k = 0; k < 2; k++)
         if (qn_ne(x, k) == 0) return qn_reject_src(c, 0, QN_REASON_SHAPE_EMPTY, x->rank - 1 - k, 1, 0);
+    c->flops_each = 5;
     qn_out_like(c, 0, x, x->dtype);
     return QN_OK;
 }
@@ -34,7 +38,9 @@ qn_status qn_infer_group_norm(qn_infer_call *c) {
 qn_status qn_infer_group_norm_back(qn_infer_call *c) {
     QN_TRY(qn_need_same_shape(c, 1, 0));
     QN_TRY(qn_need_same_dtype(c, 1, 0));
-    return qn_infer_group_norm(c);
+    QN_TRY(qn_infer_group_norm(c));
+    c->flops_each = 8;
+    return QN_OK;
 }
 
 /* ---- Spans. A span is `planes` rows-by-columns planes at a fixed step: 1 plane of 1 row for row norms. */

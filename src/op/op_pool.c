@@ -73,6 +73,7 @@ static qn_status infer_pool(qn_infer_call *c, pool_form f) {
     int64_t d[QN_MAX_RANK];
     int rank = x->rank < f.axes ? f.axes : x->rank; /* padding can make a lone row several rows */
     QN_TRY(fit_source(c, &f, 0));
+    c->flops_each = (double)f.width.taps * (f.axes == 2 ? (double)f.height.taps : 1.0);
     for (int k = 0; k < rank; k++) d[rank - 1 - k] = pooled(&f, x, k);
     return qn_out_shape(c, 0, qn_product_dtype(x), rank, d);
 }

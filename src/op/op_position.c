@@ -71,6 +71,7 @@ static qn_status check_rope(qn_infer_call *c, int slot) {
 
 qn_status qn_infer_rope(qn_infer_call *c) {
     QN_TRY(check_rope(c, 0));
+    c->flops_each = 4;
     qn_out_like(c, 0, c->src[0], c->src[0]->dtype);
     return QN_OK;
 }

@@ -75,6 +75,7 @@ static qn_status infer_back(qn_infer_call *c, const qn_recurrent_kind *kind) {
     QN_TRY(qn_need_one_dtype(c, 1));
     QN_TRY(qn_scratch_add(c, z.steps + 2, z.width, z.width)); /* the states, and the gradient of one */
     QN_TRY(qn_scratch_add(c, z.width, 2 * kind->n_in + 1, 1));
+    c->flops_each = 24.0 * (double)z.width;
     for (int i = 0; i <= kind->n_in; i++) qn_out_like(c, i, c->src[i + 1], c->src[i + 1]->dtype);
     return QN_OK;
 }

@@ -9,12 +9,14 @@
 
 qn_status qn_infer_sum(qn_infer_call *c) {
     int64_t one = 1;
+    c->flops_each = (double)qn_tensor_count(c->src[0]);
     return qn_out_shape(c, 0, c->src[0]->dtype, 1, &one);
 }
 
 qn_status qn_infer_sum_rows(qn_infer_call *c) {
     qn_out_like(c, 0, c->src[0], c->src[0]->dtype);
     c->out[0].d[c->src[0]->rank - 1] = 1;
+    c->flops_each = (double)qn_ne(c->src[0], 0);
     return QN_OK;
 }
 
@@ -34,12 +36,14 @@ qn_status qn_infer_argmax(qn_infer_call *c) {
     const qn_tensor *a = c->src[0];
     if (qn_ne(a, 0) > INT32_MAX) return qn_reject_src(c, 0, QN_REASON_SHAPE_LARGE, a->rank - 1, INT32_MAX, qn_ne(a, 0));
     int64_t rows = qn_ne(a, 1);
+    c->flops_each = (double)qn_ne(a, 0);
     return qn_out_shape(c, 0, QN_DTYPE_I32, 1, &rows);
 }
 
 qn_status qn_infer_count_equal(qn_infer_call *c) {
     QN_TRY(qn_need_same_shape(c, 1, 0));
     int64_t one = 1;
+    c->flops_each = (double)qn_tensor_count(c->src[0]);
     return qn_out_shape(c, 0, QN_DTYPE_I64, 1, &one);
 }
 

@@ -14,6 +14,7 @@
 qn_status qn_infer_row_full(qn_infer_call *c) {
     const qn_tensor *x = c->src[0];
     if (qn_ne(x, 0) == 0) return qn_reject_src(c, 0, QN_REASON_SHAPE_EMPTY, qn_axis(x, 0), 0, 0);
+    c->flops_each = 5;
     qn_out_like(c, 0, x, x->dtype);
     return QN_OK;
 }
@@ -39,6 +40,7 @@ qn_status qn_infer_soft_max(qn_infer_call *c) {
     }
     if (mask && mask->dtype == QN_DTYPE_F64) QN_TRY(qn_need_f64_pair(c, 1, 0));
     if (c->src[2]) QN_TRY(qn_need_f64_pair(c, 2, 0));
+    c->flops_each = 5; /* maximum, difference, power, sum, quotient */
     qn_out_like(c, 0, x, x->dtype);
     return QN_OK;
 }
@@ -46,6 +48,7 @@ qn_status qn_infer_soft_max(qn_infer_call *c) {
 qn_status qn_infer_soft_max_back(qn_infer_call *c) {
     QN_TRY(qn_need_same_shape(c, 1, 0));
     QN_TRY(qn_need_same_dtype(c, 1, 0));
+    c->flops_each = 4;
     qn_out_like(c, 0, c->src[0], c->src[0]->dtype);
     return QN_OK;
 }

@@ -26,6 +26,7 @@ qn_status qn_infer_ssm_conv(qn_infer_call *c) {
     QN_TRY(check_conv(c, 0, 1));
     QN_TRY(qn_need_one_dtype(c, 0));
     const qn_tensor *x = c->src[0];
+    c->flops_each = 2.0 * (double)qn_ne(c->src[1], 0);
     int64_t d[3] = {qn_ne(x, 2), qn_ne(x, 0) - qn_ne(c->src[1], 0) + 1, qn_ne(x, 1)};
     return qn_out_shape(c, 0, x->dtype, 3, d);
 }
@@ -38,6 +39,7 @@ qn_status qn_infer_ssm_conv_back(qn_infer_call *c) {
     QN_TRY(qn_need_extent(c, 0, 1, qn_ne(x, 0) - qn_ne(w, 0) + 1));
     QN_TRY(qn_need_extent(c, 0, 2, qn_ne(x, 2)));
     QN_TRY(qn_need_one_dtype(c, 1));
+    c->flops_each = 4.0 * (double)qn_ne(w, 0);
     qn_out_like(c, 0, x, x->dtype);
     qn_out_like(c, 1, w, w->dtype);
     return QN_OK;
@@ -145,6 +147,8 @@ qn_status qn_infer_ssm_scan(qn_infer_call *c) {
     QN_TRY(qn_need_one_dtype(c, 0));
     QN_TRY(qn_scratch_add(c, z.width, z.state, 1)); /* the state, then a, decay, b and c */
     QN_TRY(qn_scratch_add(c, z.state, 4, 1));
+    double cells = (double)z.seqs * (double)z.steps * (double)z.heads * (double)z.width * (double)z.state;
+    c->flops_each = 7.0 * cells / (double)n; /* decay, input and output of each cell of the states */
     return qn_out_shape(c, 0, z.h0->dtype, 1, &n);
 }
 
@@ -163,6 +167,7 @@ qn_status qn_infer_ssm_scan_back(qn_infer_call *c) {
     QN_TRY(qn_scratch_add(c, z.seqs, z.steps, z.state));
     QN_TRY(qn_scratch_add(c, z.state, 4, 1));
     QN_TRY(qn_scratch_add(c, z.rates, 1, 1));
+    c->flops_each = 24.0 * (double)z.seqs * (double)z.steps / (double)z.slots;
     for (int i = 0; i < 6; i++) qn_out_like(c, i, c->src[i + 1], c->src[i + 1]->dtype);
     return QN_OK;
 }

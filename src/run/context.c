@@ -3,19 +3,8 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 
-static void *default_allocate(void *user, size_t bytes, size_t align) {
-    (void)user;
-    void *memory = NULL;
-    return posix_memalign(&memory, align < sizeof(void *) ? sizeof(void *) : align, bytes) == 0 ? memory : NULL;
-}
-
-static void default_release(void *user, void *memory, size_t bytes) {
-    (void)user;
-    (void)bytes;
-    free(memory);
-}
+#include "base/memory.h"
 
 qn_status qn_context_create(const qn_context_options *options, qn_context **context) {
     if (!context) return QN_ARGUMENT;
@@ -28,10 +17,7 @@ qn_status qn_context_create(const qn_context_options *options, qn_context **cont
     }
     if (o.flags & ~QN_CONTEXT_TIMED) return QN_ARGUMENT;
     if (!o.allocator.allocate != !o.allocator.release) return QN_ARGUMENT;
-    if (!o.allocator.allocate) {
-        o.allocator.allocate = default_allocate;
-        o.allocator.release = default_release;
-    }
+    if (!o.allocator.allocate) o.allocator = qn_memory_default();
     qn_context *c = o.allocator.allocate(o.allocator.user, sizeof *c, 64);
     if (!c) return QN_NO_MEMORY;
     memset(c, 0, sizeof *c);
@@ -45,7 +31,9 @@ qn_status qn_context_create(const qn_context_options *options, qn_context **cont
 }
 
 void qn_context_destroy(qn_context *context) {
-    if (context) context->allocator.release(context->allocator.user, context, sizeof *context);
+    if (!context) return;
+    if (context->ring) atomic_store_explicit(&context->ring->slot, NULL, memory_order_release); /* its recorder outlives it */
+    context->allocator.release(context->allocator.user, context, sizeof *context);
 }
 
 void qn_run_log(const qn_context *context, qn_log_level level, const char *format, ...) {

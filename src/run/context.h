@@ -4,12 +4,15 @@
 
 #include <quern/quern.h>
 
+#include "base/trace.h"
+
 struct qn_context {
     qn_allocator allocator;
     qn_log_fn log;
     void *log_user;
     uint32_t flags;
     uint64_t events;
+    qn_trace_ring *ring; /* the recorder's, NULL when nothing is recorded */
     qn_counters ops[QN_OP_COUNT];
     qn_counters unknown; /* requests that name no op */
 };

@@ -41,30 +41,33 @@ void qn_quant_pack_iq4_xs(const qn_k_symmetric *parts, uint8_t *dst) {
     qn_put_u16(dst + 2, (uint16_t)high);
 }
 
-/* The scale that fits the codes x * iscale would get best, under w = x^2; *gain is how much of the weighted square sum
- * it explains. Codes may be NULL. */
-static float refit(const float *x, float iscale, uint8_t *codes, float *gain) {
-    float xq = 0.0f, qq = 0.0f;
+/* Sums of the least squares, under w = x^2, for the scale of the codes that x * iscale gets. Codes may be NULL. */
+typedef struct fit_sums {
+    float xq, qq;
+} fit_sums;
+
+static fit_sums fit_at(const float *x, float iscale, uint8_t *codes) {
+    fit_sums s = {0.0f, 0.0f};
     for (int e = 0; e < SUB; e++) {
         int code = qn_iq4_nearest(x[e] * iscale);
         float w = x[e] * x[e], value = (float)qn_iq4_values[code];
-        xq += w * value * x[e];
-        qq += w * value * value;
+        s.xq += w * value * x[e];
+        s.qq += w * value * value;
         if (codes != NULL) codes[e] = (uint8_t)code;
     }
-    float scale = qq > 0.0f ? xq / qq : 0.0f;
-    *gain = scale * xq;
-    return scale;
+    return s;
 }
+
+static float fitted(fit_sums s) { return s.qq > 0.0f ? s.xq / s.qq : 0.0f; }
 
 void qn_quant_encode_iq4_nl(const float *src, int64_t n_blocks, uint8_t *dst) {
     for (int64_t b = 0; b < n_blocks; b++, src += SUB, dst += NL_BYTES) {
-        float x[SUB], gain;
+        float x[SUB];
         uint8_t codes[SUB];
         int exponent = qn_quant_normalise(src, SUB, x);
         float first = qn_quant_peak(x, SUB) / (float)qn_iq4_values[0];
         /* The codes stay those of the first scale: only the scale itself is refitted. */
-        qn_quant_put_normalised(dst, refit(x, qn_inverse(first), codes, &gain), exponent);
+        qn_quant_put_normalised(dst, fitted(fit_at(x, qn_inverse(first), codes)), exponent);
         for (int j = 0; j < 16; j++) dst[2 + j] = (uint8_t)(codes[j] | codes[j + 16] << 4);
     }
 }
@@ -72,17 +75,18 @@ void qn_quant_encode_iq4_nl(const float *src, int64_t n_blocks, uint8_t *dst) {
 /* The best of 16 trial scales: one that puts the peak on the first table entry with its sign turned, where it is cut to the
  * last one, and 15 around the one that puts it on the first entry. */
 static float fit_sub_block(const float *x) {
-    float peak = qn_quant_peak(x, SUB), best;
+    float peak = qn_quant_peak(x, SUB), first = (float)qn_iq4_values[0];
     if (peak == 0.0f) return 0.0f;
-    float best_scale = refit(x, qn_inverse(-peak / (float)qn_iq4_values[0]), NULL, &best);
+    fit_sums sums = fit_at(x, qn_inverse(-peak / first), NULL);
+    float scale = fitted(sums), best = scale * sums.xq; /* best: how much of the weighted square sum the scale explains */
     for (int i = -7; i <= 7; i++) {
-        float gain, scale = refit(x, ((float)qn_iq4_values[0] + (float)i) / peak, NULL, &gain);
-        if (gain > best) {
-            best = gain;
-            best_scale = scale;
+        sums = fit_at(x, (first + (float)i) / peak, NULL);
+        if (sums.qq > 0.0f && sums.xq * sums.xq > best * sums.qq) {
+            scale = fitted(sums);
+            best = scale * sums.xq;
         }
     }
-    return best_scale;
+    return scale;
 }
 
 void qn_quant_encode_iq4_xs(const float *src, int64_t n_blocks, uint8_t *dst) {

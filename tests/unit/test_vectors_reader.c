@@ -1,14 +1,10 @@
 /* The replay of golden vectors, from the side of its input: lines that are cut, twisted or hostile must each give a sentence and
  * nothing else, every op that ggml has must have a row, and the small folder of our own must agree. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "cmocka_setup.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* A unit test is built from this one source, so the parts of qn_check that it is about come in here. */
 #include "check_vectors_compare.c"
@@ -46,7 +42,8 @@ static void expect_bad(const char *line, const char *word) {
 static void good_line_is_read(void **state) {
     static qn_vec_case c;
     qn_error error;
-    const char *line = " {\"op\":\"UNARY.ABS\",\"new\":{\"a\":[1,{\"b\":null}],\"c\":true},\"case\":\"a\\\"\\u0041\\n\\u00e9\",\"max_nmse\":0.5,"
+    const char *line = " {\"op\":\"UNARY.ABS\",\"new\":{\"a\":[1,{\"b\":null}],\"c\":true},"
+                       "\"case\":\"a\\\"\\u0041\\n\\u00e9\",\"max_nmse\":0.5,"
                        "\"params\":[-1,4294967295,3,4,5,6,7,8,9,10,11,12,13,14,15,-2147483648],\"src\":[null," TENSOR "],"
                        "\"dst\":{\"bytes\":36,\"off\":28,\"type\":\"Q4_0\",\"ne\":[32,2]}} \r";
     (void)state;
@@ -145,8 +142,8 @@ static void wrong_types_are_refused(void **state) {
 static void missing_keys_are_named(void **state) {
     (void)state;
     static const char *const keys[] = {"op", "case", "max_nmse", "params", "src", "dst"};
-    static const char *const parts[] = {
-        "\"op\":\"SQR\"", "\"case\":\"x\"", "\"max_nmse\":1e-7", "\"params\":[" ZEROS "]", "\"src\":[" TENSOR "]", "\"dst\":" TENSOR};
+    static const char *const parts[] = {"\"op\":\"SQR\"",           "\"case\":\"x\"",          "\"max_nmse\":1e-7",
+                                        ("\"params\":[" ZEROS "]"), ("\"src\":[" TENSOR "]"), ("\"dst\":" TENSOR)};
     for (int without = 0; without < 6; without++) {
         char line[2048] = "{", want[64];
         for (int i = 0; i < 6; i++) {
@@ -178,10 +175,11 @@ static void tensors_outside_the_data_are_refused(void **state) {
     expect_bad_tensor("{\"type\":\"f32\",\"ne\":[2],\"off\":0,\"bytes\":-8}", "out of range");
     expect_bad_tensor("{\"type\":\"f32\",\"ne\":[2],\"off\":60,\"bytes\":8}", "outside data.bin");
     expect_bad_tensor("{\"type\":\"f32\",\"ne\":[2],\"off\":65,\"bytes\":0}", "outside data.bin");
-    expect_bad_tensor("{\"type\":\"f32\",\"ne\":[2],\"off\":9223372036854775807,\"bytes\":9223372036854775807}", "outside data.bin");
+    expect_bad_tensor("{\"type\":\"f32\",\"ne\":[2],\"off\":9223372036854775807,\"bytes\":9223372036854775807}",
+                      "outside data.bin");
     expect_bad_tensor("{\"type\":\"f32\",\"ne\":[2],\"off\":9223372036854775808,\"bytes\":8}", "64 bits");
     expect_bad_tensor("{\"type\":\"f32\",\"ne\":[2],\"off\":99999999999999999999999999,\"bytes\":8}", "64 bits");
-    expect_bad_tensor("{\"type\":\"f32\",\"ne\":[99999999999999999999999999999999999999999999999999999999],\"off\":0,\"bytes\":8}",
+    expect_bad_tensor("{\"type\":\"f32\",\"ne\":[99999999999999999999999999999999999999999999999999],\"off\":0,\"bytes\":8}",
                       "too many digits");
     expect_bad_tensor("{\"type\":\"f32\",\"ne\":[2],\"off\":0,\"bytes\":4}", "need 8");
     expect_bad_tensor("{\"type\":\"f32\",\"ne\":[-2],\"off\":0,\"bytes\":8}", "out of range");
@@ -297,7 +295,9 @@ static void exit_codes_tell_what_happened(void **state) {
     assert_int_equal(replay("garbage\n", 64, 1), 2);
     assert_int_equal(replay(GOOD "\n" GOOD, 64, 1), 0);
     assert_int_equal(replay(GOOD "\n", 4, 1), 2);
-    assert_int_equal(replay("{\"op\":\"NO_SUCH\",\"case\":\"x\",\"max_nmse\":0,\"params\":[" ZEROS "],\"src\":[],\"dst\":" TENSOR "}", 64, 1), 1);
+    const char *no_such = "{\"op\":\"NO_SUCH\",\"case\":\"x\",\"max_nmse\":0,\"params\":[" ZEROS "],"
+                          "\"src\":[],\"dst\":" TENSOR "}";
+    assert_int_equal(replay(no_such, 64, 1), 1);
     assert_int_equal(replay(HEAD "\"src\":[],\"dst\":{\"type\":\"q9_9\",\"ne\":[2],\"off\":0,\"bytes\":8}}", 64, 1), 1);
     assert_int_equal(replay(HEAD "\"src\":[],\"dst\":" TENSOR "}", 64, 1), 1);
     assert_int_equal(qn_check_vectors("/no/such/folder", 0), 2);

@@ -1,0 +1,142 @@
+/* Graphs: what to compute, before anyone decides where and how. Values are numbers, nodes are ops of the table with several
+ * outputs, and every call that adds one runs the op's own guard and shape rule. The first error sticks: later calls return it
+ * unchanged, so a model can be built without looking at every status and asked once at the end. */
+#ifndef QUERN_GRAPH_H
+#define QUERN_GRAPH_H
+
+#include <quern/quern.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct qn_graph qn_graph;
+
+/* An extent that depends on symbols. Where a shape or an attribute list takes an extent, it takes one of these as well. */
+#define QN_DIM_BASE INT64_C(-4611686018427387904)
+static inline int qn_dim_is_symbolic(int64_t d) { return d >= QN_DIM_BASE && d < QN_DIM_BASE + INT32_MAX; }
+
+/* allocation_limit 0: none. */
+QN_API qn_status qn_graph_create(size_t allocation_limit, qn_graph **graph);
+QN_API void qn_graph_destroy(qn_graph *graph);
+/* The first error of the builder, QN_OK and "" when there was none. */
+QN_API qn_status qn_graph_error(const qn_graph *graph, qn_error *error);
+
+/* A symbol with bounds, standing for an extent known only at run time. Returns the dim to put into shapes; the same name again
+ * gives the same dim. While the graph is built its shapes are checked at the symbol's upper bound. */
+QN_API int64_t qn_graph_symbol(qn_graph *graph, const char *name, int64_t least, int64_t most, int64_t multiple_of);
+/* Sums, products and exact quotients of dims, symbolic or not. */
+QN_API int64_t qn_graph_dim_add(qn_graph *graph, int64_t a, int64_t b);
+QN_API int64_t qn_graph_dim_mul(qn_graph *graph, int64_t a, int64_t b);
+QN_API int64_t qn_graph_dim_div(qn_graph *graph, int64_t a, int64_t b);
+
+/* Leaves. Names are unique among inputs and among params. */
+QN_API qn_val qn_graph_input(qn_graph *graph, const char *name, qn_dtype dtype, int rank, const int64_t *shape);
+QN_API qn_val qn_graph_param(qn_graph *graph, const char *name, qn_dtype dtype, int rank, const int64_t *shape);
+/* Dense data, copied. */
+QN_API qn_val qn_graph_constant(qn_graph *graph, qn_dtype dtype, int rank, const int64_t *shape, const void *data, size_t bytes);
+
+/* One op. attr NULL takes the defaults. out receives n_out values, which must be what the op gives (optional outputs may be left
+ * off at the end). */
+QN_API qn_status qn_graph_apply(qn_graph *graph, int op, int subop, int n_src, const qn_val *src, const void *attr, int n_out,
+                                qn_val *out);
+/* The same for ops with one output; QN_VAL_NONE after an error. */
+QN_API qn_val qn_graph_op(qn_graph *graph, int op, int subop, int n_src, const qn_val *src, const void *attr);
+
+/* Outputs in order; a value may be an output more than once, under different names. */
+QN_API qn_status qn_graph_output(qn_graph *graph, qn_val value, const char *name);
+
+/* Labels that say where in the model the next nodes belong: "layer 3", then "attention", then "q". */
+QN_API qn_status qn_graph_label_push(qn_graph *graph, const char *label);
+QN_API qn_status qn_graph_label_pop(qn_graph *graph);
+
+/* The graph with its symbols replaced by numbers (in order of creation) and every shape inferred again. Fails when a number is out
+ * of its symbol's bounds, or when an op does not accept the shapes that follow. */
+QN_API qn_status qn_graph_bind(const qn_graph *graph, const int64_t *symbols, qn_graph **bound, qn_error *error);
+
+/* Appends the gradients of a one-element value by some others, and gives them in grads, each in the shape and dtype of its value. A
+ * value the loss does not depend on gets zeros. Fails when an op on the way has no gradient, and says which. The graph must have no
+ * symbols: bind them first. */
+QN_API qn_status qn_graph_grad(qn_graph *graph, qn_val loss, int n, const qn_val *wrt, qn_val *grads);
+
+/* Passes by number, from 0, in the order in which qn_graph_optimise runs them; NULL past the last. */
+QN_API const char *qn_graph_pass_name(int number, const char **summary);
+/* One pass by name. The graph it makes computes the same outputs; *changed is how many nodes it did away with. */
+QN_API qn_status qn_graph_pass(const qn_graph *graph, const char *name, qn_graph **out, int32_t *changed, qn_error *error);
+/* All of them. */
+QN_API qn_status qn_graph_optimise(const qn_graph *graph, qn_graph **out, qn_error *error);
+
+/* ---- Looking at a graph */
+
+typedef enum qn_value_kind { QN_VALUE_INPUT, QN_VALUE_PARAM, QN_VALUE_CONSTANT, QN_VALUE_RESULT } qn_value_kind;
+
+typedef struct qn_value_info {
+    uint32_t size; /* sizeof(qn_value_info), set by the caller */
+    qn_value_kind kind;
+    qn_dtype dtype;
+    int32_t rank;
+    int64_t shape[QN_MAX_RANK]; /* as declared or inferred; entries may be symbolic */
+    const char *name;           /* of a leaf, else NULL; lives as long as the graph */
+    int32_t node, output;       /* which output of which node made it, -1 for a leaf */
+} qn_value_info;
+
+typedef struct qn_node_info {
+    uint32_t size; /* sizeof(qn_node_info), set by the caller */
+    int32_t op, subop;
+    int32_t n_src, n_out;
+    qn_val src[QN_MAX_SRC];
+    qn_val out[QN_MAX_DST];
+    const void *attr;  /* NULL: the defaults */
+    const char *label; /* "layer 3 / attention / q", "" when there is none */
+} qn_node_info;
+
+QN_API int32_t qn_graph_value_count(const qn_graph *graph);
+QN_API int32_t qn_graph_node_count(const qn_graph *graph);
+QN_API int32_t qn_graph_output_count(const qn_graph *graph);
+QN_API qn_status qn_graph_value(const qn_graph *graph, qn_val value, qn_value_info *info);
+QN_API qn_status qn_graph_node(const qn_graph *graph, int32_t node, qn_node_info *info);
+QN_API qn_val qn_graph_output_value(const qn_graph *graph, int32_t output, const char **name);
+/* A constant's bytes; NULL for any other value. */
+QN_API const void *qn_graph_constant_data(const qn_graph *graph, qn_val value);
+/* A dim's value when symbols have these values (in order of creation; NULL: their upper bounds); -1 when it has none. */
+QN_API int64_t qn_graph_dim_value(const qn_graph *graph, int64_t dim, const int64_t *symbols);
+/* "2*batch + 1"; as snprintf. */
+QN_API int qn_graph_dim_format(const qn_graph *graph, int64_t dim, char *text, size_t size);
+
+typedef struct qn_symbol_info {
+    uint32_t size; /* sizeof(qn_symbol_info), set by the caller */
+    uint32_t reserved;
+    const char *name; /* lives as long as the graph */
+    int64_t least, most, multiple_of;
+} qn_symbol_info;
+
+/* Symbols in order of creation. */
+QN_API int32_t qn_graph_symbol_count(const qn_graph *graph);
+QN_API qn_status qn_graph_symbol_describe(const qn_graph *graph, int32_t symbol, qn_symbol_info *info);
+
+/* ---- Text and checks */
+
+/* Takes text piece by piece; anything but QN_OK stops the printer, which returns it. */
+typedef qn_status (*qn_graph_write_fn)(void *user, const char *text, size_t length);
+/* The graph as .qir text (docs/qir.md). Parsing that text gives the same graph, with the same numbers for its values. Fails when
+ * the builder has failed, and when a node holds a callback, which text cannot. */
+QN_API qn_status qn_graph_print(const qn_graph *graph, qn_graph_write_fn write, void *user, qn_error *error);
+/* A graph from text, which need not end in a zero byte and may come from anyone. An error begins with "line:column: ".
+ * allocation_limit as for qn_graph_create. */
+QN_API qn_status qn_graph_parse(const char *text, size_t bytes, size_t allocation_limit, qn_graph **graph, qn_error *error);
+
+/* One thing wrong with a graph. */
+typedef struct qn_graph_fault {
+    int32_t node; /* -1: not about a node */
+    qn_val value; /* QN_VAL_NONE: not about a value */
+    const char *text; /* a sentence, good during the call */
+} qn_graph_fault;
+typedef void (*qn_graph_fault_fn)(void *user, const qn_graph_fault *fault);
+/* Checks everything a graph promises, each node once more through its op's guard and shape rule. Every fault is handed over, not the
+ * first alone; fault may be NULL. INVALID when there was one. */
+QN_API qn_status qn_graph_verify(const qn_graph *graph, qn_graph_fault_fn fault, void *user);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,9 @@
+/* The C library's allocator behind the callbacks of the public header, for objects whose caller brought none. */
+#ifndef QN_BASE_MEMORY_H
+#define QN_BASE_MEMORY_H
+
+#include <quern/quern.h>
+
+qn_allocator qn_memory_default(void);
+
+#endif

@@ -1,0 +1,259 @@
+/* Adding nodes. A node enters only through the op's own guard and shape rule, run on descriptors without data. When symbols are
+ * about, the rule is asked at several bindings and the answers are explained as sums and products of symbols; an answer that
+ * cannot be explained (a rounded quotient, say) keeps its number at the upper bounds, and the binding decides at run time. */
+#include "ir/graph.h"
+
+static void describe(const qn_shape *s, qn_tensor *t) {
+    memset(t, 0, sizeof *t);
+    if (qn_tensor_init(t, (qn_dtype)s->dtype, s->rank, s->d, NULL, 0) == QN_OK) return;
+    t->dtype = s->dtype; /* the guard will say what is wrong with it */
+    t->rank = s->rank;
+    memcpy(t->shape, s->d, sizeof t->shape);
+}
+
+qn_status qn_ir_infer(int op, int subop, int n_src, const qn_shape *const *src, const void *attr, qn_shape *out, int *n_out,
+                      qn_result *result) {
+    qn_tensor tensors[QN_MAX_SRC], inferred[QN_MAX_DST];
+    qn_request q;
+    memset(&q, 0, sizeof q);
+    q.size = sizeof q;
+    q.version = QN_REQUEST_VERSION;
+    q.op = (uint16_t)op;
+    q.subop = (uint16_t)subop;
+    q.n_src = (uint16_t)n_src;
+    q.attr = attr;
+    for (int i = 0; i < n_src && i < QN_MAX_SRC; i++) {
+        if (!src[i]) continue;
+        describe(src[i], &tensors[i]);
+        tensors[i].flags = QN_TENSOR_PARAM; /* whether a value is a parameter is a matter of the leaf, checked by the verifier */
+        q.src[i] = &tensors[i];
+    }
+    qn_status status = qn_infer(&q, inferred, n_out, result);
+    for (int i = 0; status == QN_OK && i < *n_out; i++) {
+        out[i].dtype = inferred[i].dtype;
+        out[i].rank = inferred[i].rank;
+        memcpy(out[i].d, inferred[i].shape, sizeof out[i].d);
+    }
+    return status;
+}
+
+int qn_ir_attr_bind(const qn_graph *g, const qn_op_info *op, const void *attr, const int64_t *symbols, void *room, const void **bound) {
+    uint32_t bytes;
+    *bound = attr;
+    if (!attr) return 1;
+    memcpy(&bytes, attr, sizeof bytes);
+    if (bytes != op->attr_bytes) return 1; /* of another version, which the guard refuses: no more of it may be read */
+    memcpy(room, attr, op->attr_bytes);
+    *bound = room;
+    for (int i = 0; i < op->n_attr; i++) {
+        char *field = (char *)room + op->attr[i].offset;
+        if (op->attr[i].kind == QN_ATTR_KIND_i64) {
+            int64_t *d = (int64_t *)(void *)field;
+            if (qn_dim_is_symbolic(*d) && !qn_ir_dim_value(g, *d, symbols, d)) return 0;
+        } else if (op->attr[i].kind == QN_ATTR_KIND_dims) {
+            qn_dims *list = (qn_dims *)(void *)field;
+            for (int k = 0; k < list->rank && k < QN_MAX_RANK; k++)
+                if (qn_dim_is_symbolic(list->d[k]) && !qn_ir_dim_value(g, list->d[k], symbols, &list->d[k])) return 0;
+        }
+    }
+    return 1;
+}
+
+/* Shapes of the outputs at one binding; the sources' shapes are evaluated at it. */
+static qn_status infer_at(qn_graph *g, int op, int subop, int n_src, const qn_val *src, const void *attr, const int64_t *symbols,
+                          qn_shape *out, int *n_out, qn_result *result) {
+    qn_shape shapes[QN_MAX_SRC];
+    const qn_shape *given[QN_MAX_SRC] = {0};
+    _Alignas(16) char room[QN_ATTR_BYTES_MAX];
+    const void *bound;
+    for (int i = 0; i < n_src; i++) {
+        if (src[i] == QN_VAL_NONE) continue;
+        const qn_ir_value *v = &g->values.at[src[i]];
+        shapes[i] = symbols ? v->shape : v->probe;
+        for (int k = 0; symbols && k < shapes[i].rank; k++)
+            if (!qn_ir_dim_value(g, v->shape.d[k], symbols, &shapes[i].d[k])) return QN_UNEXPECTED;
+        given[i] = &shapes[i];
+    }
+    if (!qn_ir_attr_bind(g, qn_op_describe(op), attr, symbols, room, &bound)) return QN_UNEXPECTED;
+    return qn_ir_infer(op, subop, n_src, given, bound, out, n_out, result);
+}
+
+/* The dim that a symbol stands for; it exists, so this finds it. */
+static int64_t symbol_dim(qn_graph *g, int symbol) {
+    const qn_ir_symbol *s = &g->symbols.at[symbol];
+    return qn_graph_symbol(g, qn_ir_string(g, s->name), s->least, s->most, s->multiple_of);
+}
+
+/* scale * a * b explains an extent that two symbols lower. */
+static int64_t explain_product(qn_graph *g, int64_t at_most, const int *which) {
+    int64_t both;
+    if (qn_mul_overflow(g->symbols.at[which[0]].most, g->symbols.at[which[1]].most, &both) || both == 0 || at_most % both) return at_most;
+    int64_t product = qn_graph_dim_mul(g, symbol_dim(g, which[0]), symbol_dim(g, which[1]));
+    return qn_graph_dim_mul(g, at_most / both, product);
+}
+
+/* An expression for an extent from its values at the upper bounds and with each symbol lowered a step: c0 + sum of c_s s when that
+ * also predicts all symbols lowered together, else a product of two. The caller tries it on other bindings. */
+static int64_t explain(qn_graph *g, int64_t at_most, const int64_t *lowered, int64_t all_lowered, const int64_t *step) {
+    int64_t constant = at_most, predicted = at_most, slope[QN_IR_MAX_SYMBOLS] = {0}, share;
+    int n = (int)g->symbols.n, involved[2] = {-1, -1}, n_involved = 0, rising = 1, overflow = 0;
+    for (int s = 0; s < n; s++) {
+        if (lowered[s] == at_most) continue;
+        int64_t drop = at_most - lowered[s];
+        if (step[s] == 0 || drop % step[s]) return at_most;
+        slope[s] = drop / step[s];
+        if (n_involved < 2) involved[n_involved] = s;
+        n_involved++;
+        rising &= drop > 0;
+        overflow |= __builtin_sub_overflow(predicted, drop, &predicted);
+        overflow |= qn_mul_overflow(slope[s], g->symbols.at[s].most, &share) || __builtin_sub_overflow(constant, share, &constant);
+    }
+    if (n_involved == 0 || !rising) return at_most;
+    if (!overflow && predicted == all_lowered && constant >= 0) {
+        int64_t sum = 0; /* symbols in order of creation, the number behind them */
+        for (int s = 0; s < n; s++)
+            if (slope[s]) sum = qn_graph_dim_add(g, sum, qn_graph_dim_mul(g, slope[s], symbol_dim(g, s)));
+        return qn_graph_dim_add(g, sum, constant);
+    }
+    return n_involved == 2 ? explain_product(g, at_most, involved) : at_most;
+}
+
+static int depends_on_symbols(const qn_graph *g, int op, int n_src, const qn_val *src, const void *attr) {
+    _Alignas(16) char room[QN_ATTR_BYTES_MAX];
+    const void *bound;
+    if (g->symbols.n == 0) return 0;
+    for (int i = 0; i < n_src; i++) {
+        if (src[i] == QN_VAL_NONE) continue;
+        const qn_shape *s = &g->values.at[src[i]].shape;
+        for (int k = 0; k < s->rank; k++)
+            if (qn_dim_is_symbolic(s->d[k])) return 1;
+    }
+    return attr && qn_ir_attr_bind(g, qn_op_describe(op), attr, NULL, room, &bound) &&
+           memcmp(attr, bound, qn_op_describe(op)->attr_bytes) != 0;
+}
+
+/* One node, asked at several bindings. */
+typedef struct probing {
+    int op, subop, n_src;
+    const qn_val *src;
+    const void *attr;
+    int64_t symbols[QN_IR_MAX_SYMBOLS];
+    qn_shape out[QN_MAX_DST];
+} probing;
+
+/* 1 when the op takes the shapes of that binding and gives results of the same rank. */
+static int ask(qn_graph *g, probing *p, int n_out, const qn_shape *probe) {
+    qn_result ignored;
+    int got = 0;
+    memset(&ignored, 0, sizeof ignored);
+    if (infer_at(g, p->op, p->subop, p->n_src, p->src, p->attr, p->symbols, p->out, &got, &ignored) != QN_OK || got < n_out) return 0;
+    for (int i = 0; i < n_out; i++)
+        if (p->out[i].rank != probe[i].rank) return 0;
+    return 1;
+}
+
+/* Takes back every expression that does not give what the op gives at this binding. */
+static void refute(const qn_graph *g, const probing *p, int n_out, const qn_shape *probe, qn_shape *shape) {
+    int64_t value;
+    for (int i = 0; i < n_out; i++)
+        for (int k = 0; k < probe[i].rank; k++)
+            if (!qn_ir_dim_value(g, shape[i].d[k], p->symbols, &value) || value != p->out[i].d[k]) shape[i].d[k] = probe[i].d[k];
+}
+
+/* Symbolic shapes of the outputs from the shapes at the upper bounds. */
+static void generalise(qn_graph *g, probing *p, int n_out, const qn_shape *probe, qn_shape *shape) {
+    int n = (int)g->symbols.n;
+    int64_t step[QN_IR_MAX_SYMBOLS];
+    qn_shape low[QN_IR_MAX_SYMBOLS][QN_MAX_DST];
+    for (int s = 0; s < n; s++) p->symbols[s] = g->symbols.at[s].most;
+    for (int s = 0; s < n; s++) {
+        const qn_ir_symbol *sym = &g->symbols.at[s];
+        step[s] = sym->most - sym->multiple_of >= sym->least ? sym->multiple_of : 0;
+        p->symbols[s] -= step[s];
+        if (!ask(g, p, n_out, probe)) return;
+        memcpy(low[s], p->out, sizeof low[s]);
+        p->symbols[s] += step[s];
+    }
+    for (int s = 0; s < n; s++) p->symbols[s] -= step[s];
+    if (!ask(g, p, n_out, probe)) return;
+    for (int i = 0; i < n_out; i++)
+        for (int k = 0; k < probe[i].rank; k++) {
+            int64_t lowered[QN_IR_MAX_SYMBOLS];
+            for (int s = 0; s < n; s++) lowered[s] = low[s][i].d[k];
+            shape[i].d[k] = explain(g, probe[i].d[k], lowered, p->out[i].d[k], step);
+        }
+    refute(g, p, n_out, probe, shape);
+    for (int part = 0; part < 2; part++) { /* the lower bounds, and half way down */
+        for (int s = 0; s < n; s++) {
+            const qn_ir_symbol *sym = &g->symbols.at[s];
+            int64_t steps = (sym->most - sym->least) / sym->multiple_of;
+            p->symbols[s] = sym->most - (part ? steps / 2 : steps) * sym->multiple_of;
+        }
+        if (ask(g, p, n_out, probe)) refute(g, p, n_out, probe, shape);
+    }
+}
+
+qn_status qn_ir_append(qn_graph *g, int op, int subop, int n_src, const qn_val *src, const void *attr, int n_out,
+                       const qn_shape *shape, const qn_shape *probe, int32_t label, qn_val *out) {
+    const qn_op_info *info = qn_op_describe(op);
+    void *record = attr ? qn_arena_alloc(&g->arena, 1, info->attr_bytes) : NULL;
+    if ((attr && !record) || g->values.n > INT32_MAX - QN_MAX_DST || !QN_VEC_ROOM(&g->arena, &g->nodes, 1) ||
+        !QN_VEC_ROOM(&g->arena, &g->sources, (size_t)n_src) || !QN_VEC_ROOM(&g->arena, &g->values, (size_t)n_out))
+        return qn_ir_fail(g, QN_NO_MEMORY, "%s: no memory for another node", info->name);
+    if (attr) memcpy(record, attr, info->attr_bytes);
+    int32_t node = (int32_t)g->nodes.n;
+    qn_ir_node *n = &g->nodes.at[g->nodes.n++];
+    *n = (qn_ir_node){op, subop, n_src, (int32_t)g->sources.n, n_out, (int32_t)g->values.n, record, label};
+    for (int i = 0; i < n_src; i++) g->sources.at[g->sources.n++] = src[i];
+    for (int i = 0; i < n_out; i++) {
+        out[i] = (qn_val)g->values.n;
+        g->values.at[g->values.n++] =
+            (qn_ir_value){.kind = QN_VALUE_RESULT, .node = node, .output = i, .name = -1, .data = -1, .shape = shape[i], .probe = probe[i]};
+    }
+    return QN_OK;
+}
+
+static qn_status check_call(qn_graph *g, int op, int subop, int n_src, const qn_val *src, int n_out) {
+    const qn_op_info *info = qn_op_describe(op);
+    if (!info) return qn_ir_fail(g, QN_UNEXPECTED, "there is no op number %d", op);
+    if (subop < 0 || subop > UINT16_MAX) return qn_ir_fail(g, QN_UNEXPECTED, "%s: there is no sub-op number %d", info->name, subop);
+    if (n_src < 0 || n_src > info->n_src || n_out < info->n_dst_min || n_out > info->n_dst || (n_src && !src))
+        return qn_ir_fail(g, QN_INVALID, "%s: %d sources and %d outputs, it takes %d to %d and gives %d to %d", info->name, n_src, n_out,
+                          info->n_src_min, info->n_src, info->n_dst_min, info->n_dst);
+    for (int i = 0; i < n_src; i++)
+        if (src[i] != QN_VAL_NONE && (src[i] < 0 || (size_t)src[i] >= g->values.n))
+            return qn_ir_fail(g, QN_INVALID, "%s: %s: value %d is none of this graph's", info->name, info->src[i].name, src[i]);
+    return QN_OK;
+}
+
+qn_status qn_graph_apply(qn_graph *g, int op, int subop, int n_src, const qn_val *src, const void *attr, int n_out, qn_val *out) {
+    if (!g || !out) return QN_ARGUMENT;
+    for (int i = 0; i < n_out; i++) out[i] = QN_VAL_NONE;
+    if (g->error.status != QN_OK) return g->error.status;
+    QN_TRY(check_call(g, op, subop, n_src, src, n_out));
+    qn_shape probe[QN_MAX_DST], shape[QN_MAX_DST];
+    qn_result result = {.op = (uint16_t)op, .subop = (uint16_t)subop};
+    int inferred = 0;
+    qn_status status = infer_at(g, op, subop, n_src, src, attr, NULL, probe, &inferred, &result);
+    if (status == QN_UNEXPECTED && result.status == 0)
+        return qn_ir_fail(g, QN_INVALID, "%s: an extent among the attributes has no value", qn_op_describe(op)->name);
+    if (status != QN_OK) {
+        qn_error error;
+        qn_result_to_error(&result, &error);
+        const char *label = qn_ir_string(g, qn_ir_label(g));
+        return qn_ir_fail(g, status, "%s%snode %zu: %s", label, *label ? ": " : "", g->nodes.n, error.text);
+    }
+    if (n_out > inferred) return qn_ir_fail(g, QN_INVALID, "%s: %d outputs wanted, it gives %d here", qn_op_describe(op)->name, n_out, inferred);
+    memcpy(shape, probe, sizeof probe);
+    if (depends_on_symbols(g, op, n_src, src, attr)) {
+        probing p = {.op = op, .subop = subop, .n_src = n_src, .src = src, .attr = attr};
+        generalise(g, &p, n_out, probe, shape);
+        if (g->error.status != QN_OK) return g->error.status;
+    }
+    return qn_ir_append(g, op, subop, n_src, src, attr, n_out, shape, probe, qn_ir_label(g), out);
+}
+
+qn_val qn_graph_op(qn_graph *g, int op, int subop, int n_src, const qn_val *src, const void *attr) {
+    qn_val out;
+    return qn_graph_apply(g, op, subop, n_src, src, attr, 1, &out) == QN_OK ? out : QN_VAL_NONE;
+}

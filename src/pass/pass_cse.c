@@ -1,0 +1,81 @@
+/* Computes the same thing once: same op, same sources, same attributes. Attributes are compared field by field, because the bytes
+ * between fields mean nothing. Order in the table is by hash, so a graph of n nodes costs n look-ups. */
+#include "pass/pass.h"
+
+typedef struct seen {
+    QN_VEC(int32_t) next; /* per node of the old graph: the next with its hash, or -1 */
+    int32_t *first;       /* per bucket */
+    size_t buckets;
+    int32_t merged;
+} seen;
+
+static uint64_t mix(uint64_t h, uint64_t v) { return (h ^ v) * UINT64_C(0x9E3779B97F4A7C15) ^ (h >> 29); }
+
+static uint64_t hash_bytes(uint64_t h, const void *bytes, size_t n) {
+    const unsigned char *b = bytes;
+    for (size_t i = 0; i < n; i++) h = mix(h, b[i]);
+    return h;
+}
+
+static const void *attributes(const qn_ir_node *n) { return n->attr ? n->attr : qn_op_describe(n->op)->attr_default; }
+
+static uint64_t hash_node(const qn_ir_node *n, const qn_val *src) {
+    const qn_op_info *info = qn_op_describe(n->op);
+    uint64_t h = mix(mix((uint64_t)n->op, (uint64_t)n->subop), (uint64_t)n->n_out);
+    for (int i = 0; i < n->n_src; i++) h = mix(h, (uint64_t)(uint32_t)src[i]);
+    for (int i = 0; i < info->n_attr; i++) h = hash_bytes(h, (const char *)attributes(n) + info->attr[i].offset, info->attr[i].bytes);
+    return h;
+}
+
+static int same_node(const qn_rebuild *r, const qn_ir_node *a, const qn_ir_node *b, const qn_val *src_b) {
+    const qn_op_info *info = qn_op_describe(a->op);
+    if (a->op != b->op || a->subop != b->subop || a->n_src != b->n_src || a->n_out != b->n_out) return 0;
+    for (int i = 0; i < a->n_src; i++) {
+        qn_val s = qn_ir_sources(r->from, a)[i];
+        if ((s == QN_VAL_NONE ? QN_VAL_NONE : r->map[s]) != src_b[i]) return 0;
+    }
+    for (int i = 0; i < info->n_attr; i++)
+        if (memcmp((const char *)attributes(a) + info->attr[i].offset, (const char *)attributes(b) + info->attr[i].offset,
+                   info->attr[i].bytes) != 0)
+            return 0;
+    return 1;
+}
+
+static qn_status merge_equal(qn_rebuild *r, int32_t node) {
+    seen *s = r->user;
+    const qn_ir_node *n = &r->from->nodes.at[node];
+    qn_val src[QN_MAX_SRC];
+    qn_rebuild_sources(r, node, src);
+    s->next.at[node] = -1;
+    if (!qn_pass_is_pure(n)) return qn_rebuild_copy(r, node);
+    size_t bucket = hash_node(n, src) % s->buckets;
+    for (int32_t k = s->first[bucket]; k >= 0; k = s->next.at[k]) {
+        const qn_ir_node *old = &r->from->nodes.at[k];
+        if (!same_node(r, old, n, src)) continue;
+        for (int i = 0; i < n->n_out; i++) r->map[n->out + i] = r->map[old->out + i];
+        s->merged++;
+        return QN_OK;
+    }
+    s->next.at[node] = s->first[bucket];
+    s->first[bucket] = node;
+    return qn_rebuild_copy(r, node);
+}
+
+qn_status qn_pass_cse(const qn_graph *from, qn_graph **to, int32_t *changed, qn_error *error) {
+    qn_arena scratch;
+    seen s;
+    memset(&s, 0, sizeof s);
+    qn_arena_init(&scratch, 0);
+    s.buckets = from->nodes.n * 2 + 1;
+    s.first = qn_arena_alloc(&scratch, s.buckets, sizeof *s.first);
+    qn_status status = QN_NO_MEMORY;
+    if (s.first && QN_VEC_ROOM(&scratch, &s.next, from->nodes.n + 1)) {
+        for (size_t i = 0; i < s.buckets; i++) s.first[i] = -1;
+        status = qn_ir_rebuild(from, NULL, merge_equal, &s, to, error);
+    } else {
+        qn_error_set(error, status, "no memory to compare %zu nodes", from->nodes.n);
+    }
+    qn_arena_destroy(&scratch);
+    *changed = s.merged;
+    return status;
+}

@@ -1,0 +1,91 @@
+/* Copies where an op cannot take a strided source. In a graph a value has no layout; in a plan a permuted value is a strided view,
+ * and some rules want contiguous rows. Each node is asked with the layouts its sources will have; where it refuses, or describes
+ * bytes of a dense source as `view` does, its strided sources are copied first. */
+#include "ir/rebuild.h"
+#include "plan/plan.h"
+
+qn_request qn_plan_request(const qn_graph *g, const qn_ir_node *n, const qn_tensor *tensors) {
+    qn_request q;
+    memset(&q, 0, sizeof q);
+    q.size = sizeof q;
+    q.version = QN_REQUEST_VERSION;
+    q.op = (uint16_t)n->op;
+    q.subop = (uint16_t)n->subop;
+    q.n_src = (uint16_t)n->n_src;
+    q.attr = n->attr;
+    for (int i = 0; i < n->n_src; i++) {
+        qn_val s = qn_ir_sources(g, n)[i];
+        q.src[i] = s == QN_VAL_NONE ? NULL : &tensors[s];
+    }
+    return q;
+}
+
+/* The layout each value of the new graph will have. */
+typedef struct layouts {
+    QN_VEC(qn_tensor) of;
+    int32_t copies;
+} layouts;
+
+static int is_dense(const qn_tensor *t) { return t->offset == 0 && qn_tensor_is_contiguous(t); }
+
+/* Every value that was added since the last call is dense, until a view says otherwise. */
+static qn_status catch_up(qn_rebuild *r) {
+    layouts *l = r->user;
+    if (!QN_VEC_ROOM(&r->to->arena, &l->of, r->to->values.n - l->of.n + 1)) return qn_ir_fail(r->to, QN_NO_MEMORY, "no memory for the layouts");
+    while (l->of.n < r->to->values.n) {
+        const qn_shape *s = &r->to->values.at[l->of.n].shape;
+        qn_tensor *t = &l->of.at[l->of.n++];
+        qn_tensor_init(t, (qn_dtype)s->dtype, s->rank, s->d, NULL, 0);
+        t->flags = QN_TENSOR_PARAM;
+    }
+    return QN_OK;
+}
+
+static qn_status copy_strided(qn_rebuild *r, int n_src, qn_val *src) {
+    layouts *l = r->user;
+    for (int i = 0; i < n_src; i++) {
+        if (src[i] == QN_VAL_NONE || is_dense(&l->of.at[src[i]])) continue;
+        src[i] = qn_graph_op(r->to, QN_OP_cont, 0, 1, &src[i], NULL);
+        if (src[i] == QN_VAL_NONE) return QN_NO_MEMORY;
+        l->copies++;
+        QN_TRY(catch_up(r));
+    }
+    return QN_OK;
+}
+
+static qn_request request_over(const qn_rebuild *r, const qn_ir_node *n, const qn_val *src) {
+    const layouts *l = r->user;
+    qn_request q = qn_plan_request(r->from, n, l->of.at);
+    for (int i = 0; i < n->n_src; i++) q.src[i] = src[i] == QN_VAL_NONE ? NULL : &l->of.at[src[i]];
+    return q;
+}
+
+static qn_status relayout_node(qn_rebuild *r, int32_t node) {
+    layouts *l = r->user;
+    const qn_ir_node *n = &r->from->nodes.at[node];
+    qn_val src[QN_MAX_SRC];
+    qn_tensor inferred[QN_MAX_DST];
+    qn_result result;
+    int n_out, strided = 0;
+    QN_TRY(catch_up(r));
+    qn_rebuild_sources(r, node, src);
+    for (int i = 0; i < n->n_src; i++) strided |= src[i] != QN_VAL_NONE && !is_dense(&l->of.at[src[i]]);
+    qn_request q = request_over(r, n, src);
+    if (strided && (n->op == QN_OP_view || qn_infer(&q, inferred, &n_out, &result) != QN_OK)) QN_TRY(copy_strided(r, n->n_src, src));
+    QN_TRY(qn_rebuild_copy_with(r, node, src));
+    QN_TRY(catch_up(r));
+    if (!qn_op_describe(n->op)->is_view) return QN_OK;
+    q = request_over(r, n, src);
+    if (qn_infer(&q, inferred, &n_out, &result) != QN_OK) return QN_INVALID;
+    l->of.at[r->map[n->out]] = inferred[0];
+    return QN_OK;
+}
+
+qn_status qn_plan_relayout(const qn_graph *from, qn_graph **to, int32_t *copies, qn_error *error) {
+    static const int64_t none[1] = {0};
+    layouts l;
+    memset(&l, 0, sizeof l);
+    QN_TRY(qn_ir_rebuild(from, none, relayout_node, &l, to, error));
+    *copies = l.copies;
+    return QN_OK;
+}

@@ -1,0 +1,313 @@
+/* qn_check graphs: random graphs of up to 40 nodes. For each: the plan gives the bits that dispatching node by node gives; every
+ * pass, and all together, leave those bits alone; and the graph's gradient agrees with finite differences. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <quern/plan.h>
+
+#include "check.h"
+
+enum { MAX_NODES = 40, MAX_ELEMENTS = 200, POOL_BYTES = 1 << 20 };
+
+typedef struct maker {
+    qc_rng rng;
+    qn_graph *g;
+    qn_val values[MAX_NODES * 2 + 8];
+    int n;
+} maker;
+
+static void shape_of(const qn_graph *g, qn_val v, qn_value_info *info) {
+    info->size = sizeof *info;
+    qn_graph_value(g, v, info);
+}
+
+static int64_t count_of(const qn_value_info *info) {
+    int64_t n = 1;
+    for (int i = 0; i < info->rank; i++) n *= info->shape[i];
+    return n;
+}
+
+static qn_val pick(maker *m) { return m->values[qc_below(&m->rng, m->n)]; }
+
+/* Another value of the same shape, the value itself if there is none. */
+static qn_val pick_like(maker *m, const qn_value_info *want) {
+    for (int tries = 0; tries < 20; tries++) {
+        qn_value_info info;
+        qn_val v = pick(m);
+        shape_of(m->g, v, &info);
+        if (info.rank == want->rank && memcmp(info.shape, want->shape, sizeof *info.shape * (size_t)info.rank) == 0) return v;
+    }
+    return QN_VAL_NONE;
+}
+
+static qn_val unary(maker *m, qn_val a) { /* smooth ones only: a finite difference across a kink says nothing */
+    static const qn_unary smooth[] = {QN_UNARY_tanh, QN_UNARY_sigmoid, QN_UNARY_silu, QN_UNARY_gelu, QN_UNARY_neg, QN_UNARY_softplus};
+    return qn_graph_op(m->g, QN_OP_unary, (int)smooth[qc_below(&m->rng, 6)], 1, &a, NULL);
+}
+
+static qn_val binary(maker *m, qn_val a, const qn_value_info *info) {
+    static const qn_op ops[] = {QN_OP_add, QN_OP_sub, QN_OP_mul};
+    qn_val b = pick_like(m, info);
+    if (b == QN_VAL_NONE) b = a;
+    return qn_graph_op(m->g, (int)ops[qc_below(&m->rng, 3)], 0, 2, (qn_val[]){a, b}, NULL);
+}
+
+static qn_val row_op(maker *m, qn_val a) {
+    static const qn_op ops[] = {QN_OP_rms_norm, QN_OP_norm, QN_OP_soft_max, QN_OP_cumsum, QN_OP_sum_rows, QN_OP_mean, QN_OP_log_soft_max};
+    qn_attr_rms_norm eps = qn_attr_rms_norm_default();
+    eps.eps = 0.1f;
+    qn_op op = ops[qc_below(&m->rng, 7)];
+    return qn_graph_op(m->g, (int)op, 0, 1, &a, op == QN_OP_rms_norm || op == QN_OP_norm ? &eps : NULL);
+}
+
+static qn_val reshaped(maker *m, qn_val a, const qn_value_info *info) {
+    qn_attr_reshape at = qn_attr_reshape_default();
+    int64_t n = count_of(info), split = 1 + qc_below(&m->rng, 4);
+    at.shape.rank = 2;
+    at.shape.d[0] = n % split ? 1 : split;
+    at.shape.d[1] = n / at.shape.d[0];
+    return qn_graph_op(m->g, QN_OP_reshape, 0, 1, &a, &at);
+}
+
+static qn_val product(maker *m, qn_val a, const qn_value_info *info) {
+    for (int tries = 0; tries < 20; tries++) {
+        qn_value_info other;
+        qn_val b = pick(m);
+        shape_of(m->g, b, &other);
+        if (info->rank == 2 && other.rank == 2 && info->shape[1] == other.shape[1])
+            return qn_graph_op(m->g, QN_OP_mul_mat, 0, 2, (qn_val[]){a, b}, NULL);
+    }
+    return QN_VAL_NONE;
+}
+
+static qn_val repeated(maker *m, qn_val a, const qn_value_info *info) {
+    qn_attr_repeat at = qn_attr_repeat_default();
+    at.shape.rank = info->rank;
+    for (int i = 0; i < info->rank; i++) at.shape.d[i] = info->shape[i] * (1 + qc_below(&m->rng, 2));
+    return qn_graph_op(m->g, QN_OP_repeat, 0, 1, &a, &at);
+}
+
+static qn_val window(maker *m, qn_val a, const qn_value_info *info) { /* every second column of the first rows */
+    qn_attr_view at = qn_attr_view_default();
+    if (info->rank != 2) return QN_VAL_NONE;
+    at.shape.rank = at.strides.rank = 2;
+    at.shape.d[0] = 1 + qc_below(&m->rng, info->shape[0]);
+    at.shape.d[1] = (info->shape[1] + 1) / 2;
+    at.strides.d[0] = info->shape[1] * 8;
+    at.strides.d[1] = 16;
+    return qn_graph_op(m->g, QN_OP_view, 0, 1, &a, &at);
+}
+
+static qn_val scaled(maker *m, qn_val a) {
+    qn_attr_scale at = qn_attr_scale_default();
+    at.s = (float)qc_unit(&m->rng) + 0.25f;
+    at.b = (float)qc_unit(&m->rng) - 0.5f;
+    return qn_graph_op(m->g, QN_OP_scale, 0, 1, &a, &at);
+}
+
+static qn_val joined(maker *m, qn_val a, const qn_value_info *info) {
+    qn_val b = pick_like(m, info);
+    qn_attr_concat at = qn_attr_concat_default();
+    at.axis = (int32_t)qc_below(&m->rng, info->rank);
+    return b == QN_VAL_NONE ? b : qn_graph_op(m->g, QN_OP_concat, 0, 2, (qn_val[]){a, b}, &at);
+}
+
+static void add_node(maker *m) {
+    qn_value_info info;
+    qn_val a = pick(m), y = QN_VAL_NONE;
+    shape_of(m->g, a, &info);
+    switch (qc_below(&m->rng, 10)) {
+    case 0: y = unary(m, a); break;
+    case 1: y = binary(m, a, &info); break;
+    case 2: y = row_op(m, a); break;
+    case 3: y = info.rank > 1 ? qn_graph_op(m->g, QN_OP_transpose, 0, 1, &a, NULL) : QN_VAL_NONE; break;
+    case 4: y = reshaped(m, a, &info); break;
+    case 5: y = product(m, a, &info); break;
+    case 6: y = repeated(m, a, &info); break;
+    case 7: y = window(m, a, &info); break;
+    case 8: y = scaled(m, a); break;
+    default: y = joined(m, a, &info); break;
+    }
+    if (y == QN_VAL_NONE) return;
+    shape_of(m->g, y, &info);
+    if (count_of(&info) <= MAX_ELEMENTS) m->values[m->n++] = y;
+}
+
+/* x, a param, a constant; then nodes; the sum of the last one is the loss. */
+static qn_graph *make_graph(uint64_t seed, qn_val *loss) {
+    maker m = {.rng = {seed}};
+    double data[12];
+    int64_t shape[2] = {1 + qc_below(&m.rng, 4), 1 + qc_below(&m.rng, 3)};
+    if (qn_graph_create(0, &m.g) != QN_OK) return NULL;
+    for (int i = 0; i < 12; i++) data[i] = qc_unit(&m.rng) - 0.5;
+    m.values[m.n++] = qn_graph_input(m.g, "x", QN_DTYPE_F64, 2, shape);
+    m.values[m.n++] = qn_graph_param(m.g, "w", QN_DTYPE_F64, 2, shape);
+    m.values[m.n++] = qn_graph_constant(m.g, QN_DTYPE_F64, 2, shape, data, sizeof *data * (size_t)(shape[0] * shape[1]));
+    int nodes = 2 + (int)qc_below(&m.rng, MAX_NODES - 4);
+    while (nodes-- > 0) add_node(&m);
+    qn_val last = m.values[m.n - 1], mix = qn_graph_op(m.g, QN_OP_unary, QN_UNARY_tanh, 1, &last, NULL);
+    *loss = qn_graph_op(m.g, QN_OP_sum, 0, 1, &mix, NULL);
+    qn_graph_output(m.g, *loss, "loss");
+    qn_graph_output(m.g, m.values[m.n / 2], "middle");
+    return m.g;
+}
+
+static void set_leaf(qn_plan *p, const char *name, uint64_t seed, int element, double by) {
+    double data[12];
+    qc_rng rng = {seed};
+    const qn_graph *g = qn_plan_graph(p);
+    for (int i = 0; i < 12; i++) data[i] = qc_unit(&rng) * 2 - 1;
+    if (element >= 0) data[element] += by;
+    for (qn_val v = 0; v < qn_graph_value_count(g); v++) {
+        qn_value_info info;
+        qn_tensor t;
+        qn_error e;
+        shape_of(g, v, &info);
+        if (!info.name || strcmp(info.name, name) != 0) continue;
+        qn_tensor_init(&t, QN_DTYPE_F64, info.rank, info.shape, data, sizeof data);
+        if (qn_plan_set(p, name, &t, &e) != QN_OK) qc_fail(NULL, "%s", e.text);
+    }
+}
+
+/* Outputs of a planned graph, dense, one behind the other; how many bytes. */
+static size_t run(const qn_graph *g, uint32_t flags, uint64_t seed, int element, double by, char *out) {
+    qn_plan_options o = {.size = sizeof o, .flags = flags};
+    qn_plan *p = NULL;
+    qn_error e;
+    size_t n = 0;
+    if (qn_plan_create(g, &o, &p, &e) != QN_OK) {
+        qc_fail(NULL, "seed %llu: %s", (unsigned long long)seed, e.text);
+        return 0;
+    }
+    set_leaf(p, "x", seed, -1, 0);
+    set_leaf(p, "w", seed + 1, element, by);
+    if (qn_plan_run(p, &e) != QN_OK) qc_fail(NULL, "seed %llu: %s", (unsigned long long)seed, e.text);
+    for (int32_t i = 0; i < qn_graph_output_count(g); i++) {
+        const char *name;
+        qn_tensor t, dense;
+        qn_graph_output_value(g, i, &name);
+        if (qn_plan_output(p, name, &t, &e) != QN_OK) continue;
+        qn_tensor_init(&dense, (qn_dtype)t.dtype, t.rank, t.shape, out + n, POOL_BYTES - n);
+        qn_request q = {.size = sizeof q, .version = QN_REQUEST_VERSION, .op = QN_OP_cont, .n_src = 1, .n_dst = 1, .src = {&t},
+                        .dst = {&dense}};
+        if (qn_dispatch(qc_context, &q, NULL) != QN_OK) qc_fail(NULL, "seed %llu: output %s is no tensor", (unsigned long long)seed, name);
+        n += (size_t)qn_tensor_count(&t) * 8;
+    }
+    qn_plan_destroy(p);
+    return n;
+}
+
+/* Node by node through the dispatcher, every value dense in a place of its own. */
+static size_t run_eagerly(const qn_graph *g, uint64_t seed, char *out) {
+    static char pool[POOL_BYTES * 4];
+    static qn_tensor t[MAX_NODES * 4 + 64];
+    size_t at = 0, n = 0;
+    for (qn_val v = 0; v < qn_graph_value_count(g); v++) {
+        qn_value_info info;
+        shape_of(g, v, &info);
+        qn_tensor_init(&t[v], info.dtype, info.rank, info.shape, pool + at, sizeof pool - at);
+        if (info.kind == QN_VALUE_INPUT || info.kind == QN_VALUE_PARAM) {
+            qc_rng rng = {info.kind == QN_VALUE_INPUT ? seed : seed + 1};
+            for (int64_t i = 0; i < count_of(&info); i++) ((double *)(void *)(pool + at))[i] = qc_unit(&rng) * 2 - 1;
+        } else if (info.kind == QN_VALUE_CONSTANT) {
+            memcpy(pool + at, qn_graph_constant_data(g, v), (size_t)count_of(&info) * 8);
+        }
+        at += (size_t)count_of(&info) * 8;
+    }
+    for (int32_t k = 0; k < qn_graph_node_count(g); k++) {
+        qn_node_info node = {.size = sizeof node};
+        qn_graph_node(g, k, &node);
+        qn_request q = {.size = sizeof q, .version = QN_REQUEST_VERSION, .op = (uint16_t)node.op, .subop = (uint16_t)node.subop,
+                        .n_src = (uint16_t)node.n_src, .n_dst = 1, .attr = node.attr, .dst = {&t[node.out[0]]}};
+        qn_tensor view[QN_MAX_DST];
+        qn_result r;
+        int n_out;
+        for (int i = 0; i < node.n_src; i++) q.src[i] = &t[node.src[i]];
+        if (qn_op_describe(node.op)->is_view && qn_infer(&q, view, &n_out, &r) == QN_OK) { /* a view, made dense */
+            q = (qn_request){.size = sizeof q, .version = QN_REQUEST_VERSION, .op = QN_OP_cont, .n_src = 1, .n_dst = 1, .src = {&view[0]},
+                             .dst = {&t[node.out[0]]}};
+        }
+        if (qn_dispatch(qc_context, &q, &r) != QN_OK) {
+            char text[200];
+            qn_result_format(&r, text, sizeof text);
+            qc_fail(NULL, "seed %llu: node %d: %s", (unsigned long long)seed, k, text);
+        }
+    }
+    for (int32_t i = 0; i < qn_graph_output_count(g); i++) {
+        const qn_tensor *o = &t[qn_graph_output_value(g, i, NULL)];
+        memcpy(out + n, o->data, (size_t)qn_tensor_count(o) * 8);
+        n += (size_t)qn_tensor_count(o) * 8;
+    }
+    return n;
+}
+
+static void check_bits(uint64_t seed, const char *what, size_t n, const char *got, size_t want_n, const char *want) {
+    if (n == want_n && memcmp(got, want, n) == 0) qc_pass();
+    else qc_fail(NULL, "seed %llu: %s changes the result", (unsigned long long)seed, what);
+}
+
+static void check_gradient(uint64_t seed, qn_graph *g, qn_val loss, char *out) {
+    qn_val w = QN_VAL_NONE, dw;
+    qn_value_info info;
+    for (qn_val v = 0; v < qn_graph_value_count(g) && w == QN_VAL_NONE; v++) {
+        shape_of(g, v, &info);
+        if (info.kind == QN_VALUE_PARAM) w = v;
+    }
+    if (qn_graph_grad(g, loss, 1, &w, &dw) != QN_OK || qn_graph_output(g, dw, "dw") != QN_OK) {
+        qn_error e;
+        qn_graph_error(g, &e);
+        qc_fail(NULL, "seed %llu: %s", (unsigned long long)seed, e.text);
+        return;
+    }
+    int64_t n = count_of(&info);
+    size_t bytes = run(g, 0, seed, -1, 0, out);
+    double grad[12], worst = 0;
+    memcpy(grad, out + bytes - (size_t)n * 8, (size_t)n * 8);
+    for (int i = 0; i < n; i++) {
+        double up, down, h = 1e-5;
+        run(g, 0, seed, i, h, out);
+        memcpy(&up, out, 8);
+        run(g, 0, seed, i, -h, out);
+        memcpy(&down, out, 8);
+        double want = (up - down) / (2 * h), off = fabs(want - grad[i]) / fmax(1, fabs(want));
+        if (off > worst) worst = off;
+    }
+    if (worst < 1e-5) qc_pass();
+    else qc_fail(NULL, "seed %llu: the gradient is off by %g", (unsigned long long)seed, worst);
+}
+
+static void check_graph(uint64_t seed, char *want, char *got) {
+    qn_val loss;
+    qn_error e;
+    qn_graph *g = make_graph(seed, &loss), *better;
+    if (!g || qn_graph_error(g, &e) != QN_OK) {
+        qc_fail(NULL, "seed %llu: %s", (unsigned long long)seed, g ? e.text : "no memory");
+        qn_graph_destroy(g);
+        return;
+    }
+    size_t n = run_eagerly(g, seed, want);
+    check_bits(seed, "planning", run(g, QN_PLAN_NO_PASSES, seed, -1, 0, got), got, n, want);
+    const char *name;
+    for (int i = 0; (name = qn_graph_pass_name(i, NULL)); i++) {
+        if (qn_graph_pass(g, name, &better, NULL, &e) != QN_OK) {
+            qc_fail(NULL, "seed %llu: %s", (unsigned long long)seed, e.text);
+            continue;
+        }
+        check_bits(seed, name, run(better, QN_PLAN_NO_PASSES, seed, -1, 0, got), got, n, want);
+        qn_graph_destroy(better);
+    }
+    check_bits(seed, "all passes together", run(g, 0, seed, -1, 0, got), got, n, want);
+    if (seed % 4 == 0) check_gradient(seed, g, loss, got);
+    qn_graph_destroy(g);
+}
+
+int qc_mode_graphs(void) {
+    char *want = malloc(POOL_BYTES), *got = malloc(POOL_BYTES);
+    int count = qc_set.quick ? 100 : 1000;
+    for (int i = 0; want && got && i < count; i++) check_graph(qc_set.seed * 100003 + (uint64_t)i, want, got);
+    free(want);
+    free(got);
+    return qc_finish();
+}

@@ -1,0 +1,232 @@
+/* Plans: results equal op-by-op dispatch, memory is shared and bounded, state is updated in place, bad input is a sentence. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <quern/plan.h>
+
+#include "cmocka_setup.h"
+
+static void set(qn_plan *p, const char *name, int rank, const int64_t *shape, float *data, size_t bytes) {
+    qn_tensor t;
+    qn_error e;
+    assert_int_equal(qn_tensor_init(&t, QN_DTYPE_F32, rank, shape, data, bytes), QN_OK);
+    assert_int_equal(qn_plan_set(p, name, &t, &e), QN_OK);
+}
+
+static const float *output(const qn_plan *p, const char *name) {
+    qn_tensor t;
+    qn_error e;
+    assert_int_equal(qn_plan_output(p, name, &t, &e), QN_OK);
+    return (const float *)(const void *)((const char *)t.data + t.offset);
+}
+
+/* loss = mean over rows of (silu(x w^T))^2, all through transposes and reshapes, with its gradient by w. */
+static qn_graph *small_net(qn_val *loss, qn_val *w) {
+    qn_graph *g;
+    int64_t sx[2] = {3, 4}, sw[2] = {5, 4};
+    assert_int_equal(qn_graph_create(0, &g), QN_OK);
+    qn_val x = qn_graph_input(g, "x", QN_DTYPE_F32, 2, sx);
+    *w = qn_graph_param(g, "w", QN_DTYPE_F32, 2, sw);
+    qn_graph_label_push(g, "layer 0");
+    qn_val y = qn_graph_op(g, QN_OP_mul_mat, 0, 2, (qn_val[]){*w, x}, NULL);
+    qn_val a = qn_graph_op(g, QN_OP_unary, QN_UNARY_silu, 1, &y, NULL);
+    qn_graph_label_pop(g);
+    qn_val t = qn_graph_op(g, QN_OP_transpose, 0, 1, &a, NULL);
+    qn_attr_reshape at = qn_attr_reshape_default();
+    at.shape.rank = 1;
+    at.shape.d[0] = 15;
+    qn_val flat = qn_graph_op(g, QN_OP_reshape, 0, 1, &t, &at); /* of a strided view: the plan must copy */
+    qn_val square = qn_graph_op(g, QN_OP_sqr, 0, 1, &flat, NULL);
+    *loss = qn_graph_op(g, QN_OP_mean, 0, 1, &square, NULL);
+    assert_int_equal(qn_graph_error(g, NULL), QN_OK);
+    return g;
+}
+
+static float eval_loss(const float *w, const float *x) {
+    double sum = 0;
+    for (int i = 0; i < 3; i++)
+        for (int o = 0; o < 5; o++) {
+            double y = 0;
+            for (int k = 0; k < 4; k++) y += (double)w[o * 4 + k] * (double)x[i * 4 + k];
+            double s = y / (1 + exp(-y));
+            sum += s * s;
+        }
+    return (float)(sum / 15);
+}
+
+static void plan_computes_loss_and_gradient(void **state) {
+    (void)state;
+    qn_val loss, w, dw;
+    qn_graph *g = small_net(&loss, &w);
+    assert_int_equal(qn_graph_grad(g, loss, 1, &w, &dw), QN_OK);
+    assert_int_equal(qn_graph_output(g, loss, "loss"), QN_OK);
+    assert_int_equal(qn_graph_output(g, dw, "dw"), QN_OK);
+    qn_plan *p;
+    qn_error e;
+    assert_int_equal(qn_plan_create(g, NULL, &p, &e), QN_OK);
+    float xs[12], ws[20];
+    for (int i = 0; i < 12; i++) xs[i] = (float)(i % 5) / 3 - 0.7f;
+    for (int i = 0; i < 20; i++) ws[i] = (float)(i * 7 % 11) / 6 - 0.9f;
+    assert_int_equal(qn_plan_run(p, &e), QN_INVALID);
+    assert_non_null(strstr(e.text, "'x' was never set"));
+    set(p, "x", 2, (int64_t[]){3, 4}, xs, sizeof xs);
+    set(p, "w", 2, (int64_t[]){5, 4}, ws, sizeof ws);
+    for (int round = 0; round < 2; round++) {
+        assert_int_equal(qn_plan_run(p, &e), QN_OK);
+        assert_true(fabsf(output(p, "loss")[0] - eval_loss(ws, xs)) < 1e-6f);
+    }
+    const float *grad = output(p, "dw");
+    for (int i = 0; i < 20; i++) {
+        float keep = ws[i], h = 1e-2f;
+        ws[i] = keep + h;
+        float up = eval_loss(ws, xs);
+        ws[i] = keep - h;
+        float down = eval_loss(ws, xs);
+        ws[i] = keep;
+        assert_true(fabsf((up - down) / (2 * h) - grad[i]) < 2e-3f);
+    }
+    qn_plan_totals t = {.size = sizeof t};
+    assert_int_equal(qn_plan_describe(p, &t), QN_OK);
+    assert_true(t.arena_bytes >= t.lower_bound && t.arena_bytes < t.unshared_bytes);
+    assert_true(t.n_in_place > 0 && t.n_views > 0 && t.n_copies > 0);
+    qn_plan_destroy(p);
+    qn_graph_destroy(g);
+}
+
+static void cap_is_obeyed_with_the_numbers(void **state) {
+    (void)state;
+    qn_val loss, w;
+    qn_graph *g = small_net(&loss, &w);
+    qn_graph_output(g, loss, "loss");
+    qn_plan_options o = {.size = sizeof o, .memory_cap = 64};
+    qn_plan *p;
+    qn_error e;
+    assert_int_equal(qn_plan_create(g, &o, &p, &e), QN_NO_MEMORY);
+    assert_null(p);
+    assert_non_null(strstr(e.text, "the cap is 64"));
+    qn_graph_destroy(g);
+}
+
+/* One step of gradient descent: the param's own memory changes, and the next run sees it. */
+static void optimiser_updates_params_in_place(void **state) {
+    (void)state;
+    qn_graph *g;
+    int64_t n = 3, two = 2;
+    qn_error e;
+    assert_int_equal(qn_graph_create(0, &g), QN_OK);
+    qn_val w = qn_graph_param(g, "w", QN_DTYPE_F32, 1, &n), h = qn_graph_input(g, "hyper", QN_DTYPE_F32, 1, &two);
+    qn_val square = qn_graph_op(g, QN_OP_sqr, 0, 1, &w, NULL), loss = qn_graph_op(g, QN_OP_sum, 0, 1, &square, NULL), dw;
+    assert_int_equal(qn_graph_grad(g, loss, 1, &w, &dw), QN_OK);
+    qn_val next = qn_graph_op(g, QN_OP_opt_step_sgd, 0, 3, (qn_val[]){w, dw, h}, NULL);
+    qn_graph_output(g, next, "w'");
+    qn_graph_output(g, loss, "loss");
+    qn_plan *p;
+    assert_int_equal(qn_plan_create(g, NULL, &p, &e), QN_OK);
+    float ws[3] = {1, -2, 3}, hyper[2] = {0.25f, 0};
+    set(p, "w", 1, &n, ws, sizeof ws);
+    set(p, "hyper", 1, &two, hyper, sizeof hyper);
+    for (int i = 0; i < 3; i++) assert_int_equal(qn_plan_run(p, &e), QN_OK);
+    assert_true(fabsf(output(p, "w'")[2] - 3 * 0.125f) < 1e-6f);
+    qn_plan_destroy(p);
+    qn_graph_destroy(g);
+}
+
+static void old_value_of_state_cannot_be_read_later(void **state) {
+    (void)state;
+    qn_graph *g;
+    int64_t n = 3, two = 2;
+    qn_error e;
+    qn_plan *p;
+    assert_int_equal(qn_graph_create(0, &g), QN_OK);
+    qn_val w = qn_graph_param(g, "w", QN_DTYPE_F32, 1, &n), h = qn_graph_input(g, "hyper", QN_DTYPE_F32, 1, &two);
+    qn_val d = qn_graph_input(g, "d", QN_DTYPE_F32, 1, &n);
+    qn_val next = qn_graph_op(g, QN_OP_opt_step_sgd, 0, 3, (qn_val[]){w, d, h}, NULL);
+    qn_val late = qn_graph_op(g, QN_OP_sqr, 0, 1, &w, NULL);
+    qn_graph_output(g, next, "next");
+    qn_graph_output(g, late, "late");
+    assert_int_equal(qn_plan_create(g, NULL, &p, &e), QN_INVALID);
+    assert_non_null(strstr(e.text, "still reads the old value"));
+    qn_graph_destroy(g);
+}
+
+static void state_is_fed_back_from_run_to_run(void **state) {
+    (void)state;
+    qn_graph *g;
+    int64_t n = 2;
+    qn_error e;
+    qn_plan *p;
+    assert_int_equal(qn_graph_create(0, &g), QN_OK);
+    qn_val x = qn_graph_input(g, "state", QN_DTYPE_F32, 1, &n);
+    qn_attr_scale at = qn_attr_scale_default();
+    at.s = 2;
+    qn_val y = qn_graph_op(g, QN_OP_scale, 0, 1, &x, &at);
+    qn_graph_output(g, y, "next");
+    assert_int_equal(qn_plan_create(g, NULL, &p, &e), QN_OK);
+    assert_int_equal(qn_plan_feed(p, "nope", "state", &e), QN_INVALID);
+    assert_int_equal(qn_plan_feed(p, "next", "state", &e), QN_OK);
+    float one[2] = {1, -1};
+    set(p, "state", 1, &n, one, sizeof one);
+    for (int i = 0; i < 5; i++) assert_int_equal(qn_plan_run(p, &e), QN_OK);
+    assert_true(output(p, "next")[0] == 32 && output(p, "next")[1] == -32);
+    qn_plan_destroy(p);
+    qn_graph_destroy(g);
+}
+
+static void bad_index_is_found_before_it_is_used(void **state) {
+    (void)state;
+    qn_graph *g;
+    int64_t table[2] = {4, 3}, n = 2;
+    qn_error e;
+    qn_plan *p;
+    assert_int_equal(qn_graph_create(0, &g), QN_OK);
+    qn_val a = qn_graph_param(g, "table", QN_DTYPE_F32, 2, table), i = qn_graph_input(g, "idx", QN_DTYPE_I32, 1, &n);
+    qn_val y = qn_graph_op(g, QN_OP_get_rows, 0, 2, (qn_val[]){a, i}, NULL);
+    qn_graph_output(g, y, "rows");
+    assert_int_equal(qn_plan_create(g, NULL, &p, &e), QN_OK);
+    float data[12] = {0};
+    int32_t idx[2] = {1, 4};
+    qn_tensor t;
+    set(p, "table", 2, table, data, sizeof data);
+    qn_tensor_init(&t, QN_DTYPE_I32, 1, &n, idx, sizeof idx);
+    assert_int_equal(qn_plan_set(p, "idx", &t, &e), QN_OK);
+    assert_int_equal(qn_plan_run(p, &e), QN_RANGE);
+    assert_non_null(strstr(e.text, "index number 1 is 4"));
+    assert_int_equal(qn_plan_set(p, "table", &t, &e), QN_INVALID);
+    assert_int_equal(qn_plan_set(p, "nobody", &t, &e), QN_INVALID);
+    qn_plan_destroy(p);
+    qn_graph_destroy(g);
+}
+
+static void symbols_are_bound_when_planning(void **state) {
+    (void)state;
+    qn_graph *g;
+    qn_error e;
+    qn_plan *p;
+    assert_int_equal(qn_graph_create(0, &g), QN_OK);
+    int64_t batch = qn_graph_symbol(g, "batch", 1, 8, 1), shape[2] = {batch, 3};
+    qn_val x = qn_graph_input(g, "x", QN_DTYPE_F32, 2, shape), y = qn_graph_op(g, QN_OP_sum_rows, 0, 1, &x, NULL);
+    qn_graph_output(g, y, "y");
+    int64_t two = 2, nine = 9, bound[2] = {2, 3};
+    qn_plan_options o = {.size = sizeof o, .symbols = &nine};
+    assert_int_equal(qn_plan_create(g, &o, &p, &e), QN_INVALID);
+    assert_non_null(strstr(e.text, "'batch' is 9"));
+    o.symbols = &two;
+    assert_int_equal(qn_plan_create(g, &o, &p, &e), QN_OK);
+    float xs[6] = {1, 2, 3, 4, 5, 6};
+    set(p, "x", 2, bound, xs, sizeof xs);
+    assert_int_equal(qn_plan_run(p, &e), QN_OK);
+    assert_true(output(p, "y")[0] == 6 && output(p, "y")[1] == 15);
+    qn_plan_destroy(p);
+    qn_graph_destroy(g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plan_computes_loss_and_gradient),       cmocka_unit_test(cap_is_obeyed_with_the_numbers),
+        cmocka_unit_test(optimiser_updates_params_in_place),     cmocka_unit_test(old_value_of_state_cannot_be_read_later),
+        cmocka_unit_test(state_is_fed_back_from_run_to_run),     cmocka_unit_test(bad_index_is_found_before_it_is_used),
+        cmocka_unit_test(symbols_are_bound_when_planning),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
