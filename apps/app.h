@@ -2,7 +2,7 @@
 #ifndef QN_APPS_APP_H
 #define QN_APPS_APP_H
 
-#include <quern/quern.h>
+#include <quern/graph.h>
 
 /* Exit codes: 0 done, 1 failed while running, 2 called wrongly. */
 enum { APP_OK = 0, APP_FAILED = 1, APP_USAGE = 2 };
@@ -11,6 +11,11 @@ enum { APP_OK = 0, APP_FAILED = 1, APP_USAGE = 2 };
 int cmd_ops(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_profile(int argc, char **argv);
+int cmd_graph(int argc, char **argv);
+
+/* quern profile html and quern profile serve; argv[0] is the sub-command. */
+int profile_html(int argc, char **argv);
+int profile_serve(int argc, char **argv);
 
 /* Views of the op table, each printed to standard output. */
 void ops_print_list(void);
@@ -20,6 +25,10 @@ void ops_print_json_op(int op); /* one entry, without a line end */
 void ops_print_markdown(void);
 /* The dispatcher's state machine; `full`: every op with its guards named, else the seed's diagram of its 94. */
 void ops_print_mermaid(int full);
+
+/* Views of a graph, likewise. */
+void graph_print_dot(const qn_graph *graph);
+int graph_print_stats(const qn_graph *graph);
 
 /* Text made of table facts; each returns `text`. */
 char *ops_slots_text(const qn_slot_info *slots, int n, char *text, size_t size);

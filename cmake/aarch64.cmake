@@ -6,3 +6,6 @@ set(CMAKE_FIND_ROOT_PATH /usr/aarch64-linux-gnu)
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
+# Debian keeps the other architecture's zlib beside its own; linked whole, so that emulation needs no library path.
+set(ZLIB_LIBRARY /usr/lib/aarch64-linux-gnu/libz.a)
+set(ZLIB_INCLUDE_DIR /usr/include/aarch64-linux-gnu)

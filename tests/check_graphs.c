@@ -183,7 +183,7 @@ static size_t run(const qn_graph *g, uint32_t flags, uint64_t seed, int element,
     }
     set_leaf(p, "x", seed, -1, 0);
     set_leaf(p, "w", seed + 1, element, by);
-    if (qn_plan_run(p, &e) != QN_OK) qc_fail(NULL, "seed %llu: %s", (unsigned long long)seed, e.text);
+    if (qn_plan_run(p, NULL, &e) != QN_OK) qc_fail(NULL, "seed %llu: %s", (unsigned long long)seed, e.text);
     for (int32_t i = 0; i < qn_graph_output_count(g); i++) {
         const char *name;
         qn_tensor t, dense;

@@ -38,9 +38,28 @@ units() { # preset, folder
     done
 }
 
+# Inputs that once mattered to a fuzzer.
+replays() { # preset, folder
+    local input
+    for input in fuzz/corpus/*; do
+        input=$(basename "$input")
+        run "$1/replay-$input" "$2/tests/replay_$input" "fuzz/corpus/$input"
+    done
+}
+
+profile_tests() { # preset, folder
+    run "$1/profile-cli" python3 tests/prof/check_cli.py "$2/quern"
+    if [ -d ../shared/data/traces ]; then
+        run "$1/profile-views" tests/prof/run.sh "$2/quern" ../shared/data/traces
+    else
+        skip "$1/profile-views" "no ../shared/data/traces beside this checkout"
+    fi
+}
+
 release_tests() {
     build release build || return
     units release build
+    replays release build
     run release/check-list build/qn_check list
     run release/check-test build/qn_check test
     run release/check-grad build/qn_check grad
@@ -50,6 +69,7 @@ release_tests() {
     else
         skip release/check-vectors "no ../shared/data/op-vectors beside this checkout"
     fi
+    profile_tests release build
     run docs/ops-fresh sh -c 'build/quern ops --markdown >build/ops.md && diff -u docs/ops.md build/ops.md'
     run ops/json sh -c 'build/quern ops --json >build/ops.json && python3 tests/check_ops_json.py build/ops.json'
     run ops/mermaid sh -c 'build/quern ops --mermaid >build/ops.mmd && grep -c "ready --> ready" build/ops.mmd | grep -x 190'
@@ -71,9 +91,11 @@ install_tests() {
 asan_tests() {
     build asan build/asan || return
     units asan build/asan
+    replays asan build/asan
     run asan/check-test build/asan/qn_check test --quick
     run asan/check-grad build/asan/qn_check grad --quick
     run asan/check-fuzz build/asan/qn_check fuzz --seconds 20
+    profile_tests asan build/asan
 }
 
 clang_tests() {
@@ -98,6 +120,10 @@ cross_tests() {
     [ "$(uname -m)" = aarch64 ] && other=x86_64
     if ! command -v "$other-linux-gnu-gcc" >/dev/null; then
         skip "$other/build" "no $other-linux-gnu-gcc"
+        return
+    fi
+    if [ ! -e "/usr/lib/$other-linux-gnu/libz.a" ]; then
+        skip "$other/build" "no zlib for $other"
         return
     fi
     build "$other" "build/$other" || return

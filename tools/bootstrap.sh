@@ -11,10 +11,13 @@ need() { # package, then a command that only it brings
     have "$2" || missing+=("$1")
 }
 
+has_header() { echo "#include <$1>" | cc -E - >/dev/null 2>&1; }
+
 need build-essential cc
 need build-essential make
 need cmake cmake
 need ninja-build ninja
+has_header zlib.h || missing+=(zlib1g-dev)
 if [ "${1:-all}" = all ]; then
     need build-essential g++
     need clang clang
@@ -23,12 +26,16 @@ if [ "${1:-all}" = all ]; then
     need llvm llvm-symbolizer
     need python3 python3
     need pkg-config pkg-config
+    have node && have npm || extra+=(nodejs npm) # bundle the profiler's page
+    has_header microhttpd.h || extra+=(libmicrohttpd-dev)
+    have chromium || have chromium-browser || have google-chrome || extra+=(chromium) # shows that page to the tests
     echo '#include <cmocka.h>' | cc -include stdarg.h -include stddef.h -include stdint.h -include setjmp.h -E - \
         >/dev/null 2>&1 || missing+=(libcmocka-dev)
     echo 'int main(void) { return 0; }' | clang -fsanitize=memory -x c -o /dev/null - >/dev/null 2>&1 || extra+=(libclang-rt-dev)
     if [ "$(uname -m)" = x86_64 ]; then
         have aarch64-linux-gnu-gcc || extra+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
         have qemu-aarch64-static || extra+=(qemu-user-static)
+        [ -e /usr/lib/aarch64-linux-gnu/libz.a ] || extra+=(zlib1g-dev:arm64)
     fi
 fi
 [ $((${#missing[@]} + ${#extra[@]})) = 0 ] && exit 0
@@ -45,6 +52,7 @@ install() {
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" </dev/null
 }
 echo "bootstrap: installing ${missing[*]} ${extra[*]}"
+case " ${extra[*]} " in *:arm64*) "${as_root[@]}" dpkg --add-architecture arm64 ;; esac
 "${as_root[@]}" apt-get update || echo "bootstrap: apt-get update failed; trying with the lists there are"
 [ ${#missing[@]} = 0 ] || install "${missing[@]}"
-[ ${#extra[@]} = 0 ] || install "${extra[@]}" || echo "bootstrap: no ${extra[*]} here; the cross tests will be skipped"
+[ ${#extra[@]} = 0 ] || install "${extra[@]}" || echo "bootstrap: no ${extra[*]} here; some tests will be skipped"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What the libraries in a build folder (default build/) show and use:
-#  - the shared library exports exactly the functions that the public header marks QN_API;
+#  - the shared library exports exactly the functions that the public headers mark QN_API;
 #  - every global name in the static library starts with qn_;
 #  - nothing can end the process or write to the terminal, only src/base allocates, and there is no writable global.
 set -euo pipefail
@@ -24,9 +24,9 @@ for file in "$shared" "$static"; do
 done
 
 exported=$(nm -D --defined-only "$shared" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | sort -u)
-declared=$(tr "\n" " " <include/quern/quern.h | grep -oE "QN_API [^;(]*\(" | grep -oE "qn_[a-z0-9_]+\($" | tr -d "(" | sort -u)
-complain "exported but not QN_API in quern.h" < <(comm -23 <(echo "$exported") <(echo "$declared"))
-complain "QN_API in quern.h but not exported" < <(comm -13 <(echo "$exported") <(echo "$declared"))
+declared=$(find include/quern -name "*.h" ! -name page.h -exec cat {} + | tr "\n" " " | grep -oE "QN_API [^;(]*\(" | grep -oE "qn_[a-z0-9_]+\($" | tr -d "(" | sort -u)
+complain "exported but not QN_API in a public header" < <(comm -23 <(echo "$exported") <(echo "$declared"))
+complain "QN_API in a public header but not exported" < <(comm -13 <(echo "$exported") <(echo "$declared"))
 
 complain "global names without qn_ in $static" < <(nm -g --defined-only "$static" | awk 'NF == 3 && $3 !~ /^qn_/ { print $3 }')
 
@@ -47,5 +47,5 @@ complain "allocates outside src/base" < <(grep -E " $memory$" <<<"$imports" | gr
 complain "writable globals" < <(objdump -t "$static" | grep -E '[[:space:]]O[[:space:]]+(\.data|\.bss|\.tdata|\.tbss|COMMON|\*COM\*)' |
     grep -vE '\.data\.rel\.ro' | awk '{ print $NF }')
 
-[ "$faults" = 0 ] && echo "symbols: $(wc -l <<<"$exported") exported, all from quern.h; no exits, prints, stray allocations or globals"
+[ "$faults" = 0 ] && echo "symbols: $(wc -l <<<"$exported") exported, all from the public headers; no exits, prints, stray allocations or globals"
 exit "$faults"

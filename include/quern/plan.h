@@ -57,8 +57,9 @@ QN_API qn_status qn_plan_value_describe(const qn_plan *plan, qn_val value, qn_pl
 /* Bytes for an input or a param, by name; copied, dense, checked for dtype and shape. Params stay until set again. Memory is allocated
  * at the first of these calls or the first run. */
 QN_API qn_status qn_plan_set(qn_plan *plan, const char *name, const qn_tensor *tensor, qn_error *error);
-/* Runs every step. Fails when an input or a param was never set, and names it. */
-QN_API qn_status qn_plan_run(qn_plan *plan, qn_error *error);
+/* Runs every step. Fails when an input or a param was never set, and names it; an index out of range is found before it is used. The
+ * context counts and records what runs; it may be NULL. */
+QN_API qn_status qn_plan_run(qn_plan *plan, qn_context *context, qn_error *error);
 /* A view of an output by name, good until the next run. */
 QN_API qn_status qn_plan_output(const qn_plan *plan, const char *name, qn_tensor *tensor, qn_error *error);
 /* Makes what an output holds the next run's input, without leaving the plan: state that is carried from run to run. */

@@ -195,6 +195,55 @@ typedef enum qn_glu {
     QN_GLU_COUNT
 } qn_glu;
 
+typedef enum qn_arith {
+#define QN_ARITH(name, formula) QN_ARITH_##name,
+#include <quern/arith.def>
+#undef QN_ARITH
+    QN_ARITH_COUNT
+} qn_arith;
+
+typedef enum qn_compare {
+#define QN_COMPARE(name, formula) QN_COMPARE_##name,
+#include <quern/compare.def>
+#undef QN_COMPARE
+    QN_COMPARE_COUNT
+} qn_compare;
+
+typedef enum qn_logic {
+#define QN_LOGIC(name, formula) QN_LOGIC_##name,
+#include <quern/logic.def>
+#undef QN_LOGIC
+    QN_LOGIC_COUNT
+} qn_logic;
+
+typedef enum qn_math {
+#define QN_MATH(name, formula) QN_MATH_##name,
+#include <quern/math.def>
+#undef QN_MATH
+    QN_MATH_COUNT
+} qn_math;
+
+typedef enum qn_reduce {
+#define QN_REDUCE(name, formula) QN_REDUCE_##name,
+#include <quern/reduce.def>
+#undef QN_REDUCE
+    QN_REDUCE_COUNT
+} qn_reduce;
+
+typedef enum qn_arg_reduce {
+#define QN_ARG_REDUCE(name, formula) QN_ARG_REDUCE_##name,
+#include <quern/arg_reduce.def>
+#undef QN_ARG_REDUCE
+    QN_ARG_REDUCE_COUNT
+} qn_arg_reduce;
+
+typedef enum qn_scan {
+#define QN_SCAN(name, formula) QN_SCAN_##name,
+#include <quern/scan.def>
+#undef QN_SCAN
+    QN_SCAN_COUNT
+} qn_scan;
+
 typedef void *qn_user; /* the context pointer handed back to a callback */
 /* Callbacks of the custom ops. `dst` has what the op declares; sources that were not given are NULL. Called once per task,
  * task by task; a status other than QN_OK stops the op, which then reports QN_USER with that number. */

@@ -31,8 +31,8 @@ extern "C" {
 /* The roof of a roofline: rates of all cores together, and of one. Bytes are those the loop asks for; a store that first
  * fetches its line moves more. */
 typedef struct qn_limits {
-    uint32_t size; /* set by the caller to sizeof(qn_limits) */
-    int32_t cores; /* threads that ran */
+    uint32_t size;              /* set by the caller to sizeof(qn_limits) */
+    int32_t cores;              /* threads that ran */
     double gflops, gflops_core; /* fused multiply-adds of f32 count two */
     double read_gbps, write_gbps, triad_gbps;
     double read_gbps_core, write_gbps_core, triad_gbps_core;
@@ -53,8 +53,8 @@ enum {
 };
 
 typedef struct qn_recorder_options {
-    uint32_t size;  /* sizeof(qn_recorder_options) */
-    uint32_t flags; /* QN_RECORD_* */
+    uint32_t size;          /* sizeof(qn_recorder_options) */
+    uint32_t flags;         /* QN_RECORD_* */
     qn_allocator allocator; /* all zero: the C library's */
     const char *folder;     /* made when it is not there; copied */
     uint64_t ring_bytes;    /* per attached context; 0: 8 MiB; rounded up to a power of two */
@@ -103,12 +103,12 @@ QN_API qn_status qn_recorder_add_device(qn_recorder *recorder, const qn_record_d
 QN_API qn_status qn_recorder_write(qn_recorder *recorder, const char **path, qn_error *error);
 
 typedef struct qn_recorder_info {
-    uint32_t size; /* set by the caller to sizeof(qn_recorder_info) */
-    uint32_t files;      /* written so far */
-    uint64_t events;     /* in them: ops, ranges, calls, device work, memory records, counters */
-    uint64_t dropped;    /* records a full ring lost */
+    uint32_t size;        /* set by the caller to sizeof(qn_recorder_info) */
+    uint32_t files;       /* written so far */
+    uint64_t events;      /* in them: ops, ranges, calls, device work, memory records, counters */
+    uint64_t dropped;     /* records a full ring lost */
     uint64_t labels_lost; /* names that found no room */
-    uint64_t clamped;    /* device work that seemed to start before its submission */
+    uint64_t clamped;     /* device work that seemed to start before its submission */
 } qn_recorder_info;
 QN_API qn_status qn_recorder_describe(qn_recorder *recorder, qn_recorder_info *info);
 

@@ -1,7 +1,7 @@
 /* Memory of one job: small pieces from chunks, growing arrays as blocks of their own, everything released together.
  *
  * A limit on the total turns a hostile input into QN_NO_MEMORY instead of a machine that swaps. Every size is checked before it
- * is multiplied; a NULL result always means "no memory" and leaves what was there untouched. Not thread-safe: one job, one arena. */
+ * is multiplied; a NULL result always means "no memory" and leaves what was there untouched. One thread at a time. */
 #ifndef QUERN_BASE_ARENA_H
 #define QUERN_BASE_ARENA_H
 

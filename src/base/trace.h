@@ -28,9 +28,9 @@ typedef enum qn_trace_kind {
 
 enum {
     QN_TRACE_DEPTH = 64,
-    QN_TRACE_WORDS_MAX = 112, /* longest record; a ring is never smaller than a few of these */
-    QN_TRACE_LABEL_TEXT = 32, /* average bytes of text a label has room for */
-    QN_TRACE_LABEL_MAX = 255, /* longest label; the rest is cut */
+    QN_TRACE_WORDS_MAX = 112,       /* longest record; a ring is never smaller than a few of these */
+    QN_TRACE_LABEL_TEXT = 32,       /* average bytes of text a label has room for */
+    QN_TRACE_LABEL_MAX = 255,       /* longest label; the rest is cut */
     QN_TRACE_NO_PARENT = 0x7fffffff /* of labels that are names, not parts */
 };
 
@@ -41,8 +41,8 @@ typedef struct qn_trace_label { /* a node of the tree of parts: label 0 is the r
 } qn_trace_label;
 
 typedef struct qn_trace_open { /* a range that is open */
-    uint64_t start, instance; /* start 0: it began while nothing was recorded */
-    uint32_t label, kind;     /* label 0: no room for it, its ops are filed under the one around */
+    uint64_t start, instance;  /* start 0: it began while nothing was recorded */
+    uint32_t label, kind;      /* label 0: no room for it, its ops are filed under the one around */
     uint32_t around, reserved;
 } qn_trace_open;
 

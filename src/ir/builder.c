@@ -84,38 +84,65 @@ static int64_t symbol_dim(qn_graph *g, int symbol) {
     return qn_graph_symbol(g, qn_ir_string(g, s->name), s->least, s->most, s->multiple_of);
 }
 
-/* scale * a * b explains an extent that two symbols lower. */
-static int64_t explain_product(qn_graph *g, int64_t at_most, const int *which) {
-    int64_t both;
-    if (qn_mul_overflow(g->symbols.at[which[0]].most, g->symbols.at[which[1]].most, &both) || both == 0 || at_most % both) return at_most;
-    int64_t product = qn_graph_dim_mul(g, symbol_dim(g, which[0]), symbol_dim(g, which[1]));
-    return qn_graph_dim_mul(g, at_most / both, product);
+static int64_t common_divisor(int64_t a, int64_t b) {
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* base to the power e by which `from` shrinks to `to` as the symbol does; 0 when it is none of 1, 2, 3. */
+static int power_of(int64_t from, int64_t to, int64_t most, int64_t low) {
+    for (int e = 1; e <= 3; e++)
+        if (qn_mul_overflow(to, most, &to) || qn_mul_overflow(from, low, &from)) return 0;
+        else if (to == from) return e;
+    return 0;
+}
+
+/* An extent as p/q times powers of symbols. */
+static int64_t explain_product(qn_graph *g, int64_t at_most, const int64_t *lowered, const int64_t *step) {
+    int64_t all = 1, product = 1;
+    for (int s = 0; s < (int)g->symbols.n; s++) {
+        int64_t most = g->symbols.at[s].most;
+        int e = lowered[s] == at_most ? 0 : power_of(at_most, lowered[s], most, most - step[s]);
+        if (lowered[s] != at_most && e == 0) return at_most;
+        for (; e > 0; e--) {
+            if (qn_mul_overflow(all, most, &all)) return at_most;
+            product = qn_graph_dim_mul(g, product, symbol_dim(g, s));
+        }
+    }
+    int64_t common = common_divisor(all, at_most), scale = common ? at_most / common : 0, whole;
+    if (scale == 0 || qn_mul_overflow(scale, all, &whole)) return at_most;
+    return qn_graph_dim_div(g, qn_graph_dim_mul(g, scale, product), all / common);
 }
 
 /* An expression for an extent from its values at the upper bounds and with each symbol lowered a step: c0 + sum of c_s s when that
- * also predicts all symbols lowered together, else a product of two. The caller tries it on other bindings. */
+ * also predicts all symbols lowered together, else a product. The caller tries it on other bindings. */
 static int64_t explain(qn_graph *g, int64_t at_most, const int64_t *lowered, int64_t all_lowered, const int64_t *step) {
-    int64_t constant = at_most, predicted = at_most, slope[QN_IR_MAX_SYMBOLS] = {0}, share;
-    int n = (int)g->symbols.n, involved[2] = {-1, -1}, n_involved = 0, rising = 1, overflow = 0;
+    int64_t constant = at_most, predicted = at_most, sum = 0, whole;
+    int n = (int)g->symbols.n, involved = 0, overflow = 0;
     for (int s = 0; s < n; s++) {
-        if (lowered[s] == at_most) continue;
         int64_t drop = at_most - lowered[s];
-        if (step[s] == 0 || drop % step[s]) return at_most;
-        slope[s] = drop / step[s];
-        if (n_involved < 2) involved[n_involved] = s;
-        n_involved++;
-        rising &= drop > 0;
-        overflow |= __builtin_sub_overflow(predicted, drop, &predicted);
-        overflow |= qn_mul_overflow(slope[s], g->symbols.at[s].most, &share) || __builtin_sub_overflow(constant, share, &constant);
+        if (drop < 0 || (drop && step[s] == 0)) return at_most;
+        if (drop == 0) continue;
+        involved++;
+        predicted -= drop;
+        if (predicted < 0 || qn_mul_overflow(drop, g->symbols.at[s].most / step[s], &whole) || whole > constant) overflow = 1;
+        else constant -= whole;
+        if (overflow) break;
     }
-    if (n_involved == 0 || !rising) return at_most;
-    if (!overflow && predicted == all_lowered && constant >= 0) {
-        int64_t sum = 0; /* symbols in order of creation, the number behind them */
-        for (int s = 0; s < n; s++)
-            if (slope[s]) sum = qn_graph_dim_add(g, sum, qn_graph_dim_mul(g, slope[s], symbol_dim(g, s)));
-        return qn_graph_dim_add(g, sum, constant);
+    if (involved == 0) return at_most;
+    if (overflow || predicted != all_lowered) return explain_product(g, at_most, lowered, step);
+    for (int s = 0; s < n; s++) { /* symbols in order of creation, the number behind them */
+        int64_t drop = at_most - lowered[s], common = common_divisor(drop, step[s]);
+        if (drop == 0) continue;
+        if (qn_mul_overflow(drop / common, g->symbols.at[s].most, &whole)) return at_most;
+        int64_t term = qn_graph_dim_mul(g, drop / common, symbol_dim(g, s));
+        sum = qn_graph_dim_add(g, sum, qn_graph_dim_div(g, term, step[s] / common));
     }
-    return n_involved == 2 ? explain_product(g, at_most, involved) : at_most;
+    return qn_graph_dim_add(g, sum, constant);
 }
 
 static int depends_on_symbols(const qn_graph *g, int op, int n_src, const qn_val *src, const void *attr) {
@@ -220,9 +247,13 @@ static qn_status check_call(qn_graph *g, int op, int subop, int n_src, const qn_
     if (n_src < 0 || n_src > info->n_src || n_out < info->n_dst_min || n_out > info->n_dst || (n_src && !src))
         return qn_ir_fail(g, QN_INVALID, "%s: %d sources and %d outputs, it takes %d to %d and gives %d to %d", info->name, n_src, n_out,
                           info->n_src_min, info->n_src, info->n_dst_min, info->n_dst);
-    for (int i = 0; i < n_src; i++)
-        if (src[i] != QN_VAL_NONE && (src[i] < 0 || (size_t)src[i] >= g->values.n))
+    for (int i = 0; i < n_src; i++) {
+        if (src[i] == QN_VAL_NONE) continue;
+        if (src[i] < 0 || (size_t)src[i] >= g->values.n)
             return qn_ir_fail(g, QN_INVALID, "%s: %s: value %d is none of this graph's", info->name, info->src[i].name, src[i]);
+        if ((info->src[i].flags & QN_SLOT_STATE) && g->values.at[src[i]].kind == QN_VALUE_CONSTANT)
+            return qn_ir_fail(g, QN_INVALID, "%s: %s is updated in place and cannot be a constant", info->name, info->src[i].name);
+    }
     return QN_OK;
 }
 

@@ -3,7 +3,8 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
+
+#include "base/memory.h"
 
 qn_status qn_ir_fail(qn_graph *g, qn_status status, const char *format, ...) {
     if (g->error.status != QN_OK) return g->error.status;
@@ -17,8 +18,10 @@ qn_status qn_ir_fail(qn_graph *g, qn_status status, const char *format, ...) {
 
 qn_status qn_graph_create(size_t allocation_limit, qn_graph **graph) {
     if (!graph) return QN_ARGUMENT;
-    qn_graph *g = *graph = calloc(1, sizeof *g);
+    qn_allocator memory = qn_memory_default();
+    qn_graph *g = *graph = memory.allocate(memory.user, sizeof *g, _Alignof(qn_graph));
     if (!g) return QN_NO_MEMORY;
+    memset(g, 0, sizeof *g);
     qn_arena_init(&g->arena, allocation_limit);
     if (qn_ir_text(g, "") == 0) return QN_OK;
     qn_graph_destroy(g);
@@ -28,8 +31,9 @@ qn_status qn_graph_create(size_t allocation_limit, qn_graph **graph) {
 
 void qn_graph_destroy(qn_graph *g) {
     if (!g) return;
+    qn_allocator memory = qn_memory_default();
     qn_arena_destroy(&g->arena);
-    free(g);
+    memory.release(memory.user, g, sizeof *g);
 }
 
 qn_status qn_graph_error(const qn_graph *g, qn_error *error) {
@@ -91,6 +95,11 @@ qn_val qn_graph_constant(qn_graph *g, qn_dtype dtype, int rank, const int64_t *s
     if (v == QN_VAL_NONE) return v;
     uint64_t need = 0;
     const qn_shape *s = &g->values.at[v].shape;
+    for (int k = 0; k < rank; k++)
+        if (qn_dim_is_symbolic(shape[k])) {
+            qn_ir_fail(g, QN_INVALID, "a constant's axis %d cannot depend on a symbol", k);
+            return QN_VAL_NONE;
+        }
     if (qn_tensor_bytes(dtype, rank, s->d, &need) != QN_OK || need != bytes || (bytes && !data)) {
         qn_ir_fail(g, QN_INVALID, "a constant of %llu bytes was given %zu", (unsigned long long)need, bytes);
         return QN_VAL_NONE;

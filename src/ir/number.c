@@ -45,6 +45,16 @@ static void store_float(qn_dtype dtype, double wide, float narrow, void *element
     else memcpy(element, &half, sizeof half);
 }
 
+static double load_float(qn_dtype dtype, const void *element) {
+    double wide;
+    float narrow;
+    uint16_t half;
+    if (dtype == QN_DTYPE_F64) return memcpy(&wide, element, sizeof wide), wide;
+    if (dtype == QN_DTYPE_F32) return memcpy(&narrow, element, sizeof narrow), (double)narrow;
+    memcpy(&half, element, sizeof half);
+    return (double)(dtype == QN_DTYPE_F16 ? qn_f16_to_f32(half) : qn_bf16_to_f32(half));
+}
+
 static int parse_float(qn_dtype dtype, const char *text, size_t n, void *element) {
     static const struct {
         const char *text;
@@ -62,11 +72,11 @@ static int parse_float(qn_dtype dtype, const char *text, size_t n, void *element
     char *point = strchr(copy, '.');
     if (point) *point = decimal_point();
     store_float(dtype, strtod(copy, NULL), strtof(copy, NULL), element); /* each rounds once */
-    return 1;
+    return !isinf(load_float(dtype, element));                           /* infinity must be written as such */
 }
 
-static const int64_t lowest[QN_DTYPE_COUNT] = {[QN_DTYPE_I8] = INT8_MIN, [QN_DTYPE_I16] = INT16_MIN, [QN_DTYPE_I32] = INT32_MIN,
-                                               [QN_DTYPE_I64] = INT64_MIN};
+static const int64_t lowest[QN_DTYPE_COUNT] = {
+    [QN_DTYPE_I8] = INT8_MIN, [QN_DTYPE_I16] = INT16_MIN, [QN_DTYPE_I32] = INT32_MIN, [QN_DTYPE_I64] = INT64_MIN};
 static const int64_t highest[QN_DTYPE_COUNT] = {
     [QN_DTYPE_I8] = INT8_MAX,   [QN_DTYPE_U8] = UINT8_MAX,   [QN_DTYPE_I16] = INT16_MAX, [QN_DTYPE_I32] = INT32_MAX,
     [QN_DTYPE_I64] = INT64_MAX, [QN_DTYPE_U32] = UINT32_MAX, [QN_DTYPE_BOOL] = 1};
@@ -105,21 +115,12 @@ int qn_ir_number_parse(qn_dtype dtype, const char *text, size_t n, void *element
     return is_float(dtype) ? parse_float(dtype, text, n, element) : parse_integer(dtype, text, n, element);
 }
 
-static double load_float(qn_dtype dtype, const void *element) {
-    double wide;
-    float narrow;
-    uint16_t half;
-    if (dtype == QN_DTYPE_F64) return memcpy(&wide, element, sizeof wide), wide;
-    if (dtype == QN_DTYPE_F32) return memcpy(&narrow, element, sizeof narrow), (double)narrow;
-    memcpy(&half, element, sizeof half);
-    return (double)(dtype == QN_DTYPE_F16 ? qn_f16_to_f32(half) : qn_bf16_to_f32(half));
-}
-
 static int format_float(qn_dtype dtype, const void *element, char *text) {
     double v = load_float(dtype, element);
     char back[8], point = decimal_point();
     size_t bytes = (size_t)qn_dtype_describe(dtype)->bytes;
-    for (int digits = 1; digits <= 17; digits++) {
+    int whole = v > -1e7 && v < 1e7 && v == (double)(int64_t)v; /* 65504 in f16 is not to read 6.55e+04 */
+    for (int digits = whole ? 7 : 1; digits <= 17; digits++) {
         int n = isnan(v) ? snprintf(text, QN_NUMBER_ROOM, "nan") : snprintf(text, QN_NUMBER_ROOM, "%.*g", digits, v);
         char *mark = point == '.' || isnan(v) ? NULL : strchr(text, point);
         if (mark) *mark = '.';

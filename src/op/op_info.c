@@ -15,8 +15,15 @@
 #define QN_CLASS_INDEX (BIT(I32) | BIT(I64))
 #define QN_CLASS_REAL_I32 (QN_CLASS_REAL | BIT(I32))
 #define QN_CLASS_FLOAT_BLOCK_I32 (QN_CLASS_FLOAT_BLOCK | BIT(I32))
+#define QN_CLASS_FLOAT_U8 (QN_CLASS_FLOAT | BIT(U8))
+#define QN_CLASS_PACKED (BIT(I8) | BIT(U8) | BLOCKS)
 #define QN_CLASS_PLAIN (BIT(Q4_0) - BIT(F64))
 #define QN_CLASS_ANY (QN_CLASS_PLAIN | BLOCKS)
+#define QN_CLASS_BOOL BIT(BOOL)
+#define QN_CLASS_FLOAT_BOOL (QN_CLASS_FLOAT | BIT(BOOL))
+#define QN_CLASS_NUMBER (BIT(BOOL) - BIT(F64)) /* floats and integers */
+#define QN_CLASS_NUMBER_BOOL (QN_CLASS_NUMBER | BIT(BOOL))
+#define QN_CLASS_INDEX_U32 (QN_CLASS_INDEX | BIT(U32))
 
 _Static_assert(QN_DTYPE_COUNT <= 64, "dtype sets are 64-bit masks");
 
@@ -26,6 +33,7 @@ _Static_assert(QN_DTYPE_COUNT <= 64, "dtype sets are 64-bit masks");
 #define QN_INP(name, class) +0x101
 #define QN_OPT(name, class) +0x100
 #define QN_IDX(name, class) +0x101
+#define QN_IDX_OPT(name, class) +0x100
 #define QN_STATE(name, class) +0x101
 #define QN_LIKE(name, class) +0x101
 #define QN_OUT(name, class) +0x101
@@ -46,6 +54,7 @@ _Static_assert(QN_DTYPE_COUNT <= 64, "dtype sets are 64-bit masks");
 #undef QN_INP
 #undef QN_OPT
 #undef QN_IDX
+#undef QN_IDX_OPT
 #undef QN_STATE
 #undef QN_LIKE
 #undef QN_OUT
@@ -86,6 +95,41 @@ static const char *const glu_names[] = {
 #include <quern/glu.def>
 #undef QN_GLU
 };
+static const char *const arith_names[] = {
+#define QN_ARITH(name, formula) #name,
+#include <quern/arith.def>
+#undef QN_ARITH
+};
+static const char *const compare_names[] = {
+#define QN_COMPARE(name, formula) #name,
+#include <quern/compare.def>
+#undef QN_COMPARE
+};
+static const char *const logic_names[] = {
+#define QN_LOGIC(name, formula) #name,
+#include <quern/logic.def>
+#undef QN_LOGIC
+};
+static const char *const math_names[] = {
+#define QN_MATH(name, formula) #name,
+#include <quern/math.def>
+#undef QN_MATH
+};
+static const char *const reduce_names[] = {
+#define QN_REDUCE(name, formula) #name,
+#include <quern/reduce.def>
+#undef QN_REDUCE
+};
+static const char *const arg_reduce_names[] = {
+#define QN_ARG_REDUCE(name, formula) #name,
+#include <quern/arg_reduce.def>
+#undef QN_ARG_REDUCE
+};
+static const char *const scan_names[] = {
+#define QN_SCAN(name, formula) #name,
+#include <quern/scan.def>
+#undef QN_SCAN
+};
 
 typedef struct subop_list {
     int count;
@@ -95,7 +139,19 @@ typedef struct subop_list {
 static const subop_list subops[QN_OP_COUNT] = {[QN_OP_unary] = {QN_UNARY_COUNT, unary_names},
                                                [QN_OP_unary_back] = {QN_UNARY_COUNT, unary_names},
                                                [QN_OP_glu] = {QN_GLU_COUNT, glu_names},
-                                               [QN_OP_glu_back] = {QN_GLU_COUNT, glu_names}};
+                                               [QN_OP_glu_back] = {QN_GLU_COUNT, glu_names},
+                                               [QN_OP_arith] = {QN_ARITH_COUNT, arith_names},
+                                               [QN_OP_compare] = {QN_COMPARE_COUNT, compare_names},
+                                               [QN_OP_logic] = {QN_LOGIC_COUNT, logic_names},
+                                               [QN_OP_math] = {QN_MATH_COUNT, math_names},
+                                               [QN_OP_math_back] = {QN_MATH_COUNT, math_names},
+                                               [QN_OP_reduce] = {QN_REDUCE_COUNT, reduce_names},
+                                               [QN_OP_reduce_back] = {QN_REDUCE_COUNT, reduce_names},
+                                               [QN_OP_arg_reduce] = {QN_ARG_REDUCE_COUNT, arg_reduce_names},
+                                               [QN_OP_scan] = {QN_SCAN_COUNT, scan_names},
+                                               [QN_OP_scan_back] = {QN_SCAN_COUNT, scan_names},
+                                               [QN_OP_pool] = {QN_REDUCE_COUNT, reduce_names},
+                                               [QN_OP_pool_back] = {QN_REDUCE_COUNT, reduce_names}};
 
 /* ---- Descriptions. One function per op, because only a scope of its own can give the field macros the struct's name, which
  * offsetof needs. */
@@ -104,6 +160,7 @@ static const subop_list subops[QN_OP_COUNT] = {[QN_OP_unary] = {QN_UNARY_COUNT, 
 #define QN_INP(name, class) {#name, QN_CLASS_##class, QN_SLOT_IN_PLACE},
 #define QN_OPT(name, class) {#name, QN_CLASS_##class, QN_SLOT_OPTIONAL},
 #define QN_IDX(name, class) {#name, QN_CLASS_##class, QN_SLOT_INDEX},
+#define QN_IDX_OPT(name, class) {#name, QN_CLASS_##class, QN_SLOT_INDEX | QN_SLOT_OPTIONAL},
 #define QN_STATE(name, class) {#name, QN_CLASS_##class, QN_SLOT_STATE},
 #define QN_LIKE(name, class) {#name, QN_CLASS_##class, QN_SLOT_SHAPE},
 #define QN_OUT(name, class) {#name, QN_CLASS_##class, 0},

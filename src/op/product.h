@@ -33,6 +33,11 @@ static inline uint32_t qn_product_dtype(const qn_tensor *t) {
     return t->dtype == QN_DTYPE_F64 ? QN_DTYPE_F64 : QN_DTYPE_F32;
 }
 
+/* What a product of two operands is rounded to: their dtype when they agree on one, f32 otherwise. */
+static inline uint32_t qn_joint_dtype(const qn_tensor *a, const qn_tensor *b) {
+    return a->dtype == b->dtype ? a->dtype : QN_DTYPE_F32;
+}
+
 /* How many elements from `first` of a row of n fit on the stack. */
 static inline int64_t qn_some(int64_t n, int64_t first) { return n - first < QN_RUN ? n - first : QN_RUN; }
 

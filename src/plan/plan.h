@@ -32,6 +32,8 @@ typedef struct qn_plan_step {
     const qn_tensor *src[QN_MAX_SRC];
     const qn_tensor *dst[QN_MAX_DST];
     int32_t node;
+    double flops; /* what it stands for, for the profiler */
+    uint64_t bytes;
     int32_t n_index;
     qn_plan_index index[QN_PLAN_INDEX_MAX];
 } qn_plan_step;

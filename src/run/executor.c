@@ -3,10 +3,17 @@
 #include "base/memory.h"
 #include "op/guard.h"
 #include "plan/plan.h"
+#include "run/context.h"
+#include "run/traced.h"
 
 static uint64_t padded(uint64_t bytes) { return (bytes + QN_PLAN_ALIGN - 1) / QN_PLAN_ALIGN * QN_PLAN_ALIGN; }
 
 /* ---- Making */
+
+static uint64_t bytes_of(const qn_tensor *t) {
+    uint64_t bytes = 0;
+    return qn_tensor_bytes((qn_dtype)t->dtype, t->rank, t->shape, &bytes) == QN_OK ? bytes : 0;
+}
 
 /* The guard once more, on the layouts the step will really have; from it the scratch and the index limits. */
 static qn_status check_step(qn_plan *p, qn_plan_step *s, const qn_ir_node *n, qn_error *error) {
@@ -19,6 +26,10 @@ static qn_status check_step(qn_plan *p, qn_plan_step *s, const qn_ir_node *n, qn
         return qn_error_wrap(error, "node %d", s->node);
     }
     if (g.infer.workspace > p->scratch) p->scratch = g.infer.workspace;
+    s->flops = qn_op_flops(&g.infer);
+    for (int i = 0; i < n->n_src; i++)
+        if (s->src[i] && !(g.info->src[i].flags & QN_SLOT_SHAPE)) s->bytes += bytes_of(s->src[i]);
+    for (int i = 0; i < n->n_out; i++) s->bytes += bytes_of(s->dst[i]);
     for (int i = 0; i < n->n_src; i++) {
         if (!s->src[i] || !(g.info->src[i].flags & QN_SLOT_INDEX)) continue;
         if (s->n_index == QN_PLAN_INDEX_MAX) return qn_error_set(error, QN_UNSUPPORTED, "node %d: too many index sources", s->node);
@@ -259,17 +270,49 @@ static qn_status check_step_indices(const qn_plan_step *s, qn_error *error) {
     return QN_OK;
 }
 
-qn_status qn_plan_run(qn_plan *p, qn_error *error) {
+/* Interns a label's path in the ring, part by part, so that time adds up by part. */
+static uint32_t ring_label(qn_trace_ring *ring, const char *path) {
+    uint32_t label = ring->label;
+    while (*path) {
+        char part[QN_TRACE_LABEL_MAX + 1];
+        const char *end = strstr(path, " / ");
+        size_t n = end ? (size_t)(end - path) : strlen(path);
+        if (n > QN_TRACE_LABEL_MAX) n = QN_TRACE_LABEL_MAX;
+        memcpy(part, path, n);
+        part[n] = 0;
+        label = qn_trace_label_of(ring, label, 0, part);
+        path = end ? end + 3 : "";
+    }
+    return label;
+}
+
+static qn_status run_traced(const qn_plan *p, const qn_plan_step *s, qn_trace_ring *ring) {
+    qn_trace_span span;
+    qn_trace_begin(ring, &span);
+    qn_status status = s->run(&s->call);
+    uint32_t around = ring->label;
+    ring->label = ring_label(ring, qn_ir_string(p->graph, p->graph->nodes.at[s->node].label));
+    qn_run_trace_step(ring, &span, &s->call, s->flops, s->bytes, status);
+    ring->label = around;
+    return status;
+}
+
+static qn_status run_steps(qn_plan *p, qn_trace_ring *ring, qn_error *error) {
+    for (size_t i = 0; i < p->steps.n; i++) {
+        const qn_plan_step *s = &p->steps.at[i];
+        if (s->n_index) QN_TRY(check_step_indices(s, error));
+        qn_status status = ring ? run_traced(p, s, ring) : s->run(&s->call);
+        if (status != QN_OK)
+            return qn_error_set(error, QN_USER, "node %d: %s: the callback returned %d", s->node, qn_op_describe(s->call.op)->name, (int)status);
+    }
+    return QN_OK;
+}
+
+qn_status qn_plan_run(qn_plan *p, qn_context *context, qn_error *error) {
     if (!p) return qn_error_set(error, QN_ARGUMENT, "a plan is needed");
     QN_TRY(need_memory(p, error));
     QN_TRY(check_leaves(p, error));
-    for (size_t i = 0; i < p->steps.n; i++) {
-        if (p->steps.at[i].n_index) QN_TRY(check_step_indices(&p->steps.at[i], error));
-        qn_status status = p->steps.at[i].run(&p->steps.at[i].call);
-        if (status != QN_OK)
-            return qn_error_set(error, QN_USER, "node %d: %s: the callback returned %d", p->steps.at[i].node,
-                                qn_op_describe(p->steps.at[i].call.op)->name, (int)status);
-    }
+    QN_TRY(run_steps(p, context && qn_trace_on(context->ring) ? context->ring : NULL, error));
     for (size_t i = 0; i < p->feeds.n; i++) {
         const qn_tensor *a = &p->tensors[p->feeds.at[i].output], *b = &p->tensors[p->feeds.at[i].input];
         memmove((char *)b->data + b->offset, (const char *)a->data + a->offset, p->slots[p->feeds.at[i].input].bytes);

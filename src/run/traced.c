@@ -24,19 +24,26 @@ static uint64_t traffic(const qn_request *q, const qn_guarded *g) {
     return bytes;
 }
 
-void qn_run_trace_op(qn_trace_ring *ring, const qn_trace_span *span, const qn_request *q, const qn_guarded *g, qn_status status) {
+void qn_run_trace_step(qn_trace_ring *ring, const qn_trace_span *span, const qn_call *c, double flops, uint64_t bytes,
+                       qn_status status) {
     uint64_t body[BODY + QN_TRACE_SHAPE_WORDS];
     if (!qn_trace_end(ring, span, &body[1]) || status != QN_OK) return;
     body[0] = span->start;
     body[2] = span->id;
-    body[3] = qn_trace_bits(qn_op_flops(&g->infer));
-    body[4] = traffic(q, g);
-    body[5] = ring->label | (uint64_t)q->subop << 32;
+    body[3] = qn_trace_bits(flops);
+    body[4] = bytes;
+    body[5] = ring->label | (uint64_t)c->subop << 32;
     unsigned n = BODY;
     if (ring->shapes) {
-        body[5] |= (uint64_t)q->n_src << 48;
-        n += qn_run_trace_shapes(q->src, q->n_src, body + BODY);
+        body[5] |= (uint64_t)c->n_src << 48;
+        n += qn_run_trace_shapes(c->src, c->n_src, body + BODY);
     }
     ring->last_op = span->id;
-    qn_trace_write(ring, QN_TRACE_OP, q->op, body, n);
+    qn_trace_write(ring, QN_TRACE_OP, (unsigned)c->op, body, n);
+}
+
+void qn_run_trace_op(qn_trace_ring *ring, const qn_trace_span *span, const qn_request *q, const qn_guarded *g, qn_status status) {
+    qn_call call = {q->op, q->subop, q->n_src, q->n_dst, q->src, q->dst, NULL, NULL};
+    int ran = status == QN_OK; /* of a rejected request the guard may know nothing */
+    qn_run_trace_step(ring, span, &call, ran ? qn_op_flops(&g->infer) : 0, ran ? traffic(q, g) : 0, status);
 }

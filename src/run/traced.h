@@ -9,6 +9,10 @@
 void qn_run_trace_op(qn_trace_ring *ring, const qn_trace_span *span, const qn_request *request, const qn_guarded *guarded,
                      qn_status status);
 
+/* The same for a step of a plan, whose cost was worked out when it was planned. */
+void qn_run_trace_step(qn_trace_ring *ring, const qn_trace_span *span, const qn_call *call, double flops, uint64_t bytes,
+                       qn_status status);
+
 /* Appends the shapes of the sources: one word dtype | rank << 8 each (0 when it was left out), then its extents. Returns the
  * words; `out` has room for QN_TRACE_SHAPE_WORDS. */
 enum { QN_TRACE_SHAPE_WORDS = QN_MAX_SRC * (1 + QN_MAX_RANK) };

@@ -68,12 +68,12 @@ static void plan_computes_loss_and_gradient(void **state) {
     float xs[12], ws[20];
     for (int i = 0; i < 12; i++) xs[i] = (float)(i % 5) / 3 - 0.7f;
     for (int i = 0; i < 20; i++) ws[i] = (float)(i * 7 % 11) / 6 - 0.9f;
-    assert_int_equal(qn_plan_run(p, &e), QN_INVALID);
+    assert_int_equal(qn_plan_run(p, NULL, &e), QN_INVALID);
     assert_non_null(strstr(e.text, "'x' was never set"));
     set(p, "x", 2, (int64_t[]){3, 4}, xs, sizeof xs);
     set(p, "w", 2, (int64_t[]){5, 4}, ws, sizeof ws);
     for (int round = 0; round < 2; round++) {
-        assert_int_equal(qn_plan_run(p, &e), QN_OK);
+        assert_int_equal(qn_plan_run(p, NULL, &e), QN_OK);
         assert_true(fabsf(output(p, "loss")[0] - eval_loss(ws, xs)) < 1e-6f);
     }
     const float *grad = output(p, "dw");
@@ -126,7 +126,7 @@ static void optimiser_updates_params_in_place(void **state) {
     float ws[3] = {1, -2, 3}, hyper[2] = {0.25f, 0};
     set(p, "w", 1, &n, ws, sizeof ws);
     set(p, "hyper", 1, &two, hyper, sizeof hyper);
-    for (int i = 0; i < 3; i++) assert_int_equal(qn_plan_run(p, &e), QN_OK);
+    for (int i = 0; i < 3; i++) assert_int_equal(qn_plan_run(p, NULL, &e), QN_OK);
     assert_true(fabsf(output(p, "w'")[2] - 3 * 0.125f) < 1e-6f);
     qn_plan_destroy(p);
     qn_graph_destroy(g);
@@ -167,7 +167,7 @@ static void state_is_fed_back_from_run_to_run(void **state) {
     assert_int_equal(qn_plan_feed(p, "next", "state", &e), QN_OK);
     float one[2] = {1, -1};
     set(p, "state", 1, &n, one, sizeof one);
-    for (int i = 0; i < 5; i++) assert_int_equal(qn_plan_run(p, &e), QN_OK);
+    for (int i = 0; i < 5; i++) assert_int_equal(qn_plan_run(p, NULL, &e), QN_OK);
     assert_true(output(p, "next")[0] == 32 && output(p, "next")[1] == -32);
     qn_plan_destroy(p);
     qn_graph_destroy(g);
@@ -190,7 +190,7 @@ static void bad_index_is_found_before_it_is_used(void **state) {
     set(p, "table", 2, table, data, sizeof data);
     qn_tensor_init(&t, QN_DTYPE_I32, 1, &n, idx, sizeof idx);
     assert_int_equal(qn_plan_set(p, "idx", &t, &e), QN_OK);
-    assert_int_equal(qn_plan_run(p, &e), QN_RANGE);
+    assert_int_equal(qn_plan_run(p, NULL, &e), QN_RANGE);
     assert_non_null(strstr(e.text, "index number 1 is 4"));
     assert_int_equal(qn_plan_set(p, "table", &t, &e), QN_INVALID);
     assert_int_equal(qn_plan_set(p, "nobody", &t, &e), QN_INVALID);
@@ -215,7 +215,7 @@ static void symbols_are_bound_when_planning(void **state) {
     assert_int_equal(qn_plan_create(g, &o, &p, &e), QN_OK);
     float xs[6] = {1, 2, 3, 4, 5, 6};
     set(p, "x", 2, bound, xs, sizeof xs);
-    assert_int_equal(qn_plan_run(p, &e), QN_OK);
+    assert_int_equal(qn_plan_run(p, NULL, &e), QN_OK);
     assert_true(output(p, "y")[0] == 6 && output(p, "y")[1] == 15);
     qn_plan_destroy(p);
     qn_graph_destroy(g);

@@ -1,0 +1,20 @@
+/* Recording for the verbs that run something: --profile[=DIR] on their command line, or QUERN_PROFILE=DIR around them. */
+#ifndef QN_APPS_APP_PROFILE_H
+#define QN_APPS_APP_PROFILE_H
+
+#include <quern/record.h>
+
+typedef struct app_profile {
+    qn_recorder *recorder; /* NULL: nothing is recorded */
+} app_profile;
+
+/* Takes --profile and --profile=DIR out of the arguments; returns the folder to record into, or NULL. */
+const char *app_profile_option(int *argc, char **argv);
+/* Starts recording into the folder; with NULL nothing happens. APP_OK or APP_FAILED, having said why. */
+int app_profile_begin(app_profile *profile, const char *folder);
+/* One call per context that runs something, on its thread. */
+int app_profile_attach(app_profile *profile, qn_context *context, const char *thread);
+/* Writes the trace and says on standard error where it is. Call it also after a failure: what happened until then is kept. */
+int app_profile_end(app_profile *profile);
+
+#endif

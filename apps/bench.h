@@ -1,0 +1,13 @@
+/* The benchmarks of `quern bench`, one file each; argv[0] is the benchmark's name. */
+#ifndef QN_APPS_BENCH_H
+#define QN_APPS_BENCH_H
+
+int bench_limits(int argc, char **argv);
+int bench_profile(int argc, char **argv, const char *folder);
+
+/* bench_trace.c: the analyser on a trace file. */
+int bench_trace(const char *path);
+
+double bench_now(void); /* nanoseconds */
+
+#endif

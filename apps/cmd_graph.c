@@ -1,0 +1,194 @@
+/* quern graph: a graph from .qir text, printed back in its normal form, checked, drawn or counted. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "app.h"
+
+static const char
+    help[] = "usage: quern graph FILE.qir [--bind NAME=N,...] [--grad LOSS --wrt NAME,...] [--verify | --dot | --stats]\n\n"
+             "Reads a graph (docs/qir.md) and prints it back in its normal form. '-' reads standard input.\n\n"
+             "  --bind    gives every symbol a number; those left out take their largest\n"
+             "  --grad    adds the gradients of an output (LOSS) by the inputs and params of --wrt, as outputs 'grad NAME'\n"
+             "  --verify  checks everything, prints every fault, and nothing else\n"
+             "  --dot     for Graphviz\n"
+             "  --stats   nodes by op, values, bytes, and the tree of labels\n";
+
+enum { LARGEST_FILE = 1 << 30, MOST_NAMES = 256, MOST_SYMBOLS = 64 };
+
+typedef struct options {
+    const char *file, *form, *bind, *loss, *wrt;
+} options;
+
+static int complain(const char *file, const char *text) {
+    fprintf(stderr, "quern graph: %s: %s\n", file, text);
+    return APP_FAILED;
+}
+
+/* The whole file, NULL with a complaint when it cannot be had. */
+static char *read_file(const char *path, size_t *bytes) {
+    errno = 0;
+    FILE *from = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
+    char *text = NULL;
+    size_t n = 0, room = 0;
+    while (from && !ferror(from) && !feof(from) && n < LARGEST_FILE) {
+        if (n == room) {
+            char *more = realloc(text, room = room ? room * 2 : 65536);
+            if (!more) break;
+            text = more;
+        }
+        n += fread(text + n, 1, room - n, from);
+    }
+    int whole = from && feof(from) && !ferror(from) && text;
+    if (!whole) complain(path, from && !errno ? "too large, or no memory" : strerror(errno));
+    if (from && from != stdin) fclose(from);
+    *bytes = n;
+    if (whole) return text;
+    free(text);
+    return NULL;
+}
+
+static qn_status write_out(void *user, const char *text, size_t length) {
+    return fwrite(text, 1, length, user) == length ? QN_OK : QN_IO;
+}
+
+static void print_fault(void *user, const qn_graph_fault *fault) {
+    (void)user;
+    printf("%s\n", fault->text);
+}
+
+/* ---- Names on the command line, separated by commas */
+
+static qn_val leaf_by_name(const qn_graph *g, const char *name) {
+    qn_value_info info = {.size = sizeof info};
+    for (qn_val v = 0; v < qn_graph_value_count(g); v++)
+        if (qn_graph_value(g, v, &info) == QN_OK && info.name && strcmp(info.name, name) == 0) return v;
+    return QN_VAL_NONE;
+}
+
+static qn_val output_by_name(const qn_graph *g, const char *name) {
+    const char *other;
+    for (int32_t i = 0; i < qn_graph_output_count(g); i++) {
+        qn_val v = qn_graph_output_value(g, i, &other);
+        if (strcmp(other, name) == 0) return v;
+    }
+    return QN_VAL_NONE;
+}
+
+static int add_gradients(qn_graph *g, const char *file, const char *loss, char *wrt) {
+    qn_val values[MOST_NAMES], grads[MOST_NAMES], of = output_by_name(g, loss);
+    const char *names[MOST_NAMES];
+    qn_error error;
+    char text[300];
+    int n = 0;
+    if (of == QN_VAL_NONE) {
+        snprintf(text, sizeof text, "there is no output '%s'", loss);
+        return complain(file, text);
+    }
+    for (char *name = strtok(wrt, ","); name && n < MOST_NAMES; name = strtok(NULL, ",")) {
+        names[n] = name;
+        values[n] = leaf_by_name(g, name);
+        if (values[n++] != QN_VAL_NONE) continue;
+        snprintf(text, sizeof text, "there is no input or param '%s'", name);
+        return complain(file, text);
+    }
+    qn_graph_grad(g, of, n, values, grads);
+    for (int i = 0; i < n; i++) {
+        snprintf(text, sizeof text, "grad %s", names[i]);
+        qn_graph_output(g, grads[i], text);
+    }
+    return qn_graph_error(g, &error) == QN_OK ? APP_OK : complain(file, error.text);
+}
+
+/* NAME=N,... over the symbols' upper bounds. */
+static int bind_symbols(qn_graph **graph, const char *file, char *list) {
+    int64_t numbers[MOST_SYMBOLS];
+    qn_symbol_info info = {.size = sizeof info};
+    qn_graph *bound;
+    qn_error error;
+    char text[300];
+    int n = qn_graph_symbol_count(*graph);
+    for (int i = 0; i < n && i < MOST_SYMBOLS; i++)
+        numbers[i] = qn_graph_symbol_describe(*graph, i, &info) == QN_OK ? info.most : 0;
+    for (char *item = strtok(list, ","); item; item = strtok(NULL, ",")) {
+        char *equals = strchr(item, '='), *end = item;
+        int which = -1;
+        if (equals) *equals = 0;
+        for (int i = 0; i < n && i < MOST_SYMBOLS; i++)
+            if (qn_graph_symbol_describe(*graph, i, &info) == QN_OK && strcmp(info.name, item) == 0) which = i;
+        long long number = equals ? strtoll(equals + 1, &end, 10) : 0;
+        if (which < 0 || !equals || end == equals + 1 || *end) {
+            snprintf(text, sizeof text, which < 0 ? "there is no symbol '%s'" : "symbol '%s' needs a number", item);
+            return complain(file, text);
+        }
+        numbers[which] = number;
+    }
+    if (qn_graph_bind(*graph, numbers, &bound, &error) != QN_OK) return complain(file, error.text);
+    qn_graph_destroy(*graph);
+    *graph = bound;
+    return APP_OK;
+}
+
+static int show(const qn_graph *g, const options *o) {
+    qn_error error;
+    if (o->form && strcmp(o->form, "--verify") == 0) return qn_graph_verify(g, print_fault, NULL) == QN_OK ? APP_OK : APP_FAILED;
+    if (o->form && strcmp(o->form, "--stats") == 0) return graph_print_stats(g);
+    if (o->form) {
+        graph_print_dot(g);
+        return APP_OK;
+    }
+    return qn_graph_print(g, write_out, stdout, &error) == QN_OK ? APP_OK : complain(o->file, error.text);
+}
+
+/* Fills the options; 0 when the call makes no sense, which has been said. */
+static int understand(int argc, char **argv, options *o) {
+    static const char *const forms[] = {"--verify", "--dot", "--stats"};
+    for (int i = 1; i < argc; i++) {
+        const char **slot = &o->file, *word = argv[i];
+        int takes = 0;
+        if (strcmp(word, "--bind") == 0) slot = &o->bind, takes = 1;
+        else if (strcmp(word, "--grad") == 0) slot = &o->loss, takes = 1;
+        else if (strcmp(word, "--wrt") == 0) slot = &o->wrt, takes = 1;
+        else if (word[0] == '-' && word[1]) {
+            slot = NULL;
+            for (size_t k = 0; k < sizeof forms / sizeof *forms; k++)
+                if (strcmp(word, forms[k]) == 0) slot = &o->form;
+        }
+        if (!slot) fprintf(stderr, "quern graph: there is no option '%s'; 'quern graph --help' lists them\n", word);
+        else if (*slot) fprintf(stderr, "quern graph: '%s' and '%s' do not go together\n", *slot, word);
+        else if (takes && i + 1 == argc) fprintf(stderr, "quern graph: '%s' needs something behind it\n", word);
+        if (!slot || *slot || (takes && i + 1 == argc)) return 0;
+        *slot = takes ? argv[++i] : word;
+    }
+    if (!o->file || !o->loss != !o->wrt) {
+        fprintf(stderr, o->file ? "quern graph: --grad and --wrt go together\n" : "quern graph: which file?\n");
+        return 0;
+    }
+    return 1;
+}
+
+int cmd_graph(int argc, char **argv) {
+    options o = {0};
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
+            fputs(help, stdout);
+            return APP_OK;
+        }
+    if (!understand(argc, argv, &o)) return APP_USAGE;
+    size_t bytes;
+    qn_graph *graph = NULL;
+    qn_error error;
+    char *text = read_file(o.file, &bytes);
+    if (!text) return APP_FAILED;
+    qn_status status = qn_graph_parse(text, bytes, 0, &graph, &error);
+    free(text);
+    if (status != QN_OK) {
+        fprintf(stderr, "%s:%s\n", o.file, error.text); /* FILE:LINE:COLUMN: as compilers say it */
+        return APP_FAILED;
+    }
+    int rc = o.bind ? bind_symbols(&graph, o.file, (char *)(uintptr_t)o.bind) : APP_OK;
+    if (rc == APP_OK && o.loss) rc = add_gradients(graph, o.file, o.loss, (char *)(uintptr_t)o.wrt);
+    if (rc == APP_OK) rc = show(graph, &o);
+    qn_graph_destroy(graph);
+    return rc;
+}

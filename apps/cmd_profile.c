@@ -1,0 +1,355 @@
+/* quern profile: reads traces of PyTorch and of Quern and prints any of their views. */
+#include <errno.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "app.h"
+#include "profile_cmd.h"
+
+static const char help[] =
+    "usage: quern profile VIEW FILE|DIR [options]\n"
+    "       quern profile all FILE|DIR -o FOLDER [options]\n"
+    "       quern profile html|serve FILE|DIR [options]    the page; 'quern profile html --help' says more\n\n"
+    "Prints one view of a trace, or writes all of them. A DIR holds runs: folders of <worker>[.<digits>].pt.trace.json[.gz].\n\n"
+    "  --json, --csv       exactly what the profiler's page shows, or its tables; else a table to read\n"
+    "  --run, --worker, --span NAME\n"
+    "                      which trace; else the first\n"
+    "  --against FILE|DIR  diff: the other side; --against-run, --against-worker, --against-span choose in it, and\n"
+    "                      without --against in the same DIR\n"
+    "  --path 0-1-...      diff: that node and its children only\n"
+    "  --op NAME, --shape TEXT\n"
+    "                      operation_stack: one operator\n"
+    "  --start, --end US   memory: only this time, as the trace counts it\n"
+    "  --time us|ms|s, --memory B|KB|MB|GB\n"
+    "                      units of the memory views\n"
+    "  --top N             tables: only the first N rows\n"
+    "  --dialect upstream|mlu_a|mlu_b\n"
+    "                      whose rules; else by what the trace holds\n"
+    "  --strict-reference  refuse what the reference refuses\n"
+    "  --driver            calls of cuda_driver launch kernels too (Triton, compiled code)\n"
+    "  --owner=time        a runtime call belongs to the operator around it, whatever its id says (PyTorch 2.1 and later)\n"
+    "  --host-steps        steps marked on device tracks are no steps\n"
+    "  --comm-names        kernels named like NCCL's or CNCL's are communication\n"
+    "  -o FILE             write there; it appears when it is complete\n\n"
+    "Views:";
+
+/* ---- Interruption and progress ------------------------------------------------------------------------------------ */
+
+static volatile int interrupted; /* set by SIGINT, read by the library */
+
+static void on_interrupt(int signal_number) {
+    (void)signal_number;
+    interrupted = 1;
+}
+
+int profile_was_interrupted(void) {
+    return interrupted;
+}
+
+typedef struct progress {
+    struct timespec last;
+    int shown;
+} progress;
+
+/* Before anything else is said: it may go to the same terminal. */
+void profile_clear_progress(const profile_job *job) {
+    progress *p = job->options.progress_user;
+    if (p && p->shown) {
+        fprintf(stderr, "\r%79s\r", "");
+        p->shown = 0;
+    }
+}
+
+/* Ten times a second is enough for a person. */
+static void show_progress(void *user, const char *path, uint64_t done, uint64_t total) {
+    progress *p = user;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    double passed = (double)(now.tv_sec - p->last.tv_sec) + (double)(now.tv_nsec - p->last.tv_nsec) * 1e-9;
+    if (passed < 0.1) return;
+    p->last = now;
+    p->shown = 1;
+    const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    fprintf(stderr, "\rreading %-40.40s %5.1f of %.1f MB", name, (double)done / 1e6, (double)total / 1e6);
+    fflush(stderr);
+}
+
+/* ---- Options ------------------------------------------------------------------------------------------------------ */
+
+typedef struct text_option {
+    const char *name;
+    size_t at; /* in profile_job */
+} text_option;
+
+#define IN_REQUEST(field) (offsetof(profile_job, request) + offsetof(qn_profile_request, field))
+
+static const text_option text_options[] = {{"--run", IN_REQUEST(run)},
+                                           {"--worker", IN_REQUEST(worker)},
+                                           {"--span", IN_REQUEST(span)},
+                                           {"--against", offsetof(profile_job, against)},
+                                           {"--against-run", IN_REQUEST(against_run)},
+                                           {"--against-worker", IN_REQUEST(against_worker)},
+                                           {"--against-span", IN_REQUEST(against_span)},
+                                           {"--path", IN_REQUEST(path)},
+                                           {"--op", IN_REQUEST(op_name)},
+                                           {"--shape", IN_REQUEST(input_shape)},
+                                           {"--start", IN_REQUEST(start_ts)},
+                                           {"--end", IN_REQUEST(end_ts)},
+                                           {"--time", IN_REQUEST(time_metric)},
+                                           {"--memory", IN_REQUEST(memory_metric)},
+                                           {"-o", offsetof(profile_job, out)}};
+
+static int usage_error(const char *sentence, const char *what) {
+    fprintf(stderr, "quern profile: ");
+    fprintf(stderr, sentence, what);
+    fprintf(stderr, "; 'quern profile --help' says more\n");
+    return APP_USAGE;
+}
+
+/* The value of `--name=value` or of `--name value`; NULL when the argument is not this option. */
+static const char *value_of(const char *name, int argc, char **argv, int *i, int *missing) {
+    size_t n = strlen(name);
+    if (strncmp(argv[*i], name, n) != 0) return NULL;
+    if (argv[*i][n] == '=') return argv[*i] + n + 1;
+    if (argv[*i][n] != 0) return NULL;
+    if (*i + 1 >= argc) {
+        *missing = 1;
+        return NULL;
+    }
+    return argv[++*i];
+}
+
+/* Options that are words alone. Returns 0 when it is none of them. */
+static int take_word(profile_job *job, const char *word) {
+    static const struct {
+        const char *name;
+        uint32_t flag;
+    } flags[] = {{"--strict-reference", QN_PROFILE_STRICT},
+                 {"--driver", QN_PROFILE_DRIVER},
+                 {"--owner=time", QN_PROFILE_OWNER_TIME},
+                 {"--host-steps", QN_PROFILE_HOST_STEPS},
+                 {"--comm-names", QN_PROFILE_COMM_NAMES}};
+    for (size_t k = 0; k < sizeof flags / sizeof *flags; k++)
+        if (strcmp(word, flags[k].name) == 0) {
+            job->options.flags |= flags[k].flag;
+            return 1;
+        }
+    if (strcmp(word, "--json") != 0 && strcmp(word, "--csv") != 0) return 0;
+    job->form = strcmp(word, "--json") == 0 ? PRINT_JSON : PRINT_CSV;
+    return 1;
+}
+
+static int take_dialect(profile_job *job, const char *name) {
+    static const char *const names[] = {"auto", "upstream", "mlu_a", "mlu_b"};
+    for (int k = 0; k < 4; k++)
+        if (strcmp(name, names[k]) == 0) {
+            job->options.dialect = (qn_profile_dialect)k;
+            return APP_OK;
+        }
+    return usage_error("there is no dialect '%s': upstream, mlu_a or mlu_b", name);
+}
+
+static int take_top(profile_job *job, const char *text) {
+    char *end;
+    errno = 0;
+    unsigned long n = strtoul(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || errno || n == 0) return usage_error("--top takes a number of rows, not '%s'", text);
+    job->top = n;
+    return APP_OK;
+}
+
+static int take_option(profile_job *job, int argc, char **argv, int *i) {
+    int missing = 0;
+    const char *value;
+    if (take_word(job, argv[*i])) return APP_OK;
+    for (size_t k = 0; k < sizeof text_options / sizeof *text_options; k++)
+        if ((value = value_of(text_options[k].name, argc, argv, i, &missing)) != NULL) {
+            memcpy((char *)job + text_options[k].at, &value, sizeof value);
+            return APP_OK;
+        }
+    if ((value = value_of("--dialect", argc, argv, i, &missing)) != NULL) return take_dialect(job, value);
+    if ((value = value_of("--top", argc, argv, i, &missing)) != NULL) return take_top(job, value);
+    return usage_error(missing ? "%s needs a value" : "there is no option '%s'", argv[*i]);
+}
+
+static int take_arguments(profile_job *job, int argc, char **argv) {
+    for (int i = 1; i < argc; i++) {
+        if (argv[i][0] == '-' && argv[i][1]) {
+            int rc = take_option(job, argc, argv, &i);
+            if (rc != APP_OK) return rc;
+        } else if (!job->view) {
+            job->view = argv[i];
+        } else if (!job->path) {
+            job->path = argv[i];
+        } else {
+            return usage_error("'%s' is one argument too many", argv[i]);
+        }
+    }
+    if (!job->view) return usage_error("which view%s?", "");
+    if (!job->path) return usage_error("%s of which file or folder?", job->view);
+    return APP_OK;
+}
+
+/* `diffnode` is the diff of one node. Returns an exit code. */
+static int check_view(profile_job *job) {
+    const char *name;
+    int known = strcmp(job->view, "all") == 0, is_diff = strncmp(job->view, "diff", 4) == 0;
+    if (strcmp(job->view, "diffnode") == 0) {
+        job->view = "diff";
+        if (!job->request.path) job->request.path = "0";
+    }
+    for (int v = 0; !known && (name = qn_profile_view_name(v)) != NULL; v++) known = strcmp(name, job->view) == 0;
+    if (!known) return usage_error("there is no view '%s'", job->view);
+    if (strcmp(job->view, "all") == 0 && !job->out) return usage_error("all needs a folder: -o FOLDER%s", "");
+    const qn_profile_request *r = &job->request;
+    if (is_diff && !job->against && !r->against_run && !r->against_worker && !r->against_span)
+        return usage_error("diff needs another trace: --against FILE|DIR%s", "");
+    return APP_OK;
+}
+
+static void print_help(void) {
+    const char *name;
+    fputs(help, stdout);
+    for (int v = 0; (name = qn_profile_view_name(v)) != NULL; v++) printf("%s%s", v % 6 ? " " : "\n  ", name);
+    printf(" all\n");
+}
+
+/* ---- Work --------------------------------------------------------------------------------------------------------- */
+
+typedef struct target {
+    const profile_job *job;
+    FILE *to;
+} target;
+
+static qn_status write_file(void *user, const char *text, size_t length) {
+    const target *t = user;
+    if (interrupted) return QN_CANCELLED;
+    profile_clear_progress(t->job);
+    return fwrite(text, 1, length, t->to) == length ? QN_OK : QN_IO;
+}
+
+static size_t line_width(FILE *to) {
+    struct winsize size;
+    const char *columns = getenv("COLUMNS");
+    if (isatty(fileno(to)) && ioctl(fileno(to), TIOCGWINSZ, &size) == 0 && size.ws_col >= 40) return size.ws_col;
+    long n = columns ? strtol(columns, NULL, 10) : 0;
+    return n >= 40 && n < 10000 ? (size_t)n : 120;
+}
+
+qn_status profile_write_view(const profile_job *job, const char *view, const qn_profile_request *request, FILE *to,
+                             qn_error *error) {
+    if (job->form == PRINT_JSON || strcmp(view, "trace_view") == 0) {
+        target t = {job, to};
+        qn_status status = qn_profile_view(job->profile, view, request, write_file, &t, error);
+        if (status == QN_OK && strcmp(view, "trace_view") != 0) fputc('\n', to);
+        return status;
+    }
+    json_text text = {0};
+    qn_status status = qn_profile_view(job->profile, view, request, json_append, &text, error);
+    profile_clear_progress(job);
+    if (status == QN_OK) {
+        printer p = {.to = to, .form = job->form, .width = line_width(to), .top = job->top, .cancel = &interrupted};
+        if (!json_parse(&text) || (!profile_print_view(&p, text.root) && !interrupted))
+            status = qn_error_set(error, QN_NO_MEMORY, "no memory for the table of %s", view);
+        else if (interrupted)
+            status = qn_error_set(error, QN_CANCELLED, "interrupted");
+    }
+    json_free(&text);
+    return status;
+}
+
+void profile_report(const profile_job *job, int run, int worker, int span) {
+    qn_profile_info info = {.size = sizeof info};
+    if (qn_profile_trace_info(job->profile, run, worker, span, &info) != QN_OK) return;
+    const char *path = qn_profile_trace_path(job->profile, run, worker, span);
+    profile_clear_progress(job);
+    if (info.events_broken)
+        fprintf(stderr, "%s: %llu of %llu events left out: no usable name, category, time or thread\n", path,
+                (unsigned long long)info.events_broken, (unsigned long long)info.events_seen);
+    if (info.nodes_dropped)
+        fprintf(stderr, "%s: %llu operators overlap their neighbours and are in no tree\n", path,
+                (unsigned long long)info.nodes_dropped);
+    if (info.orphan_kernels)
+        fprintf(stderr, "%s: %llu kernels have no call that launched them; --driver may find it\n", path,
+                (unsigned long long)info.orphan_kernels);
+}
+
+/* The traces a request touched are those now loaded. */
+static void report_loaded(const profile_job *job) {
+    for (int r = 0; qn_profile_run_name(job->profile, r); r++)
+        for (int w = 0; qn_profile_worker_name(job->profile, r, w); w++)
+            for (int s = 0; qn_profile_span_name(job->profile, r, w, s); s++) profile_report(job, r, w, s);
+}
+
+static int fail(qn_status status, const qn_error *error) {
+    if (interrupted || status == QN_CANCELLED) return PROFILE_INTERRUPTED;
+    if (status == QN_IO && error->status != QN_IO)
+        fprintf(stderr, "quern profile: the result could not be written: %s\n", strerror(errno));
+    else
+        fprintf(stderr, "quern profile: %s\n", error->text[0] ? error->text : qn_status_meaning(status));
+    return APP_FAILED;
+}
+
+static int print_one(profile_job *job) {
+    out_file out;
+    qn_error error = {QN_OK, ""};
+    if (!out_open(&out, job->out)) return APP_FAILED;
+    qn_status status = profile_write_view(job, job->view, &job->request, out.to, &error);
+    profile_clear_progress(job);
+    if (status != QN_OK) {
+        out_discard(&out);
+        return fail(status, &error);
+    }
+    report_loaded(job);
+    return out_commit(&out) ? APP_OK : APP_FAILED;
+}
+
+static int run_job(profile_job *job) {
+    qn_error error = {QN_OK, ""};
+    qn_status status = qn_profile_open(job->path, &job->options, &job->profile, &error);
+    if (status == QN_OK && job->against) {
+        status = qn_profile_open(job->against, &job->options, &job->other, &error);
+        job->request.against = job->other;
+    }
+    if (status != QN_OK) return fail(status, &error);
+    return strcmp(job->view, "all") == 0 ? profile_all(job) : print_one(job);
+}
+
+int cmd_profile(int argc, char **argv) {
+    profile_job job;
+    progress p;
+    memset(&job, 0, sizeof job);
+    memset(&p, 0, sizeof p);
+    job.options = qn_profile_options_default();
+    job.request = qn_profile_request_default();
+    if (argc > 1 && strcmp(argv[1], "html") == 0) return profile_html(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "serve") == 0) return profile_serve(argc - 1, argv + 1);
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
+            print_help();
+            return APP_OK;
+        }
+    int rc = take_arguments(&job, argc, argv);
+    if (rc == APP_OK) rc = check_view(&job);
+    if (rc != APP_OK) return rc;
+    if (strcmp(job.view, "all") == 0 && job.form == PRINT_TABLE) job.form = PRINT_JSON;
+    if (isatty(STDERR_FILENO)) {
+        job.options.progress = show_progress;
+        job.options.progress_user = &p;
+    }
+    job.options.cancel = &interrupted;
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = on_interrupt;
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    rc = run_job(&job);
+    qn_profile_close(job.profile);
+    qn_profile_close(job.other);
+    return rc;
+}

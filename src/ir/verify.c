@@ -1,0 +1,293 @@
+/* Everything a graph promises, checked from its arrays alone: nothing is believed that was not looked at before, so that a graph
+ * a faulty pass has spoilt is described and not followed. Each check that later ones rest on marks what it found wanting. */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "ir/qir.h"
+
+typedef struct verifier {
+    const qn_graph *g;
+    qn_graph_fault_fn fault;
+    void *user;
+    int faults;
+    int dims_are_sound; /* shapes may be evaluated */
+} verifier;
+
+#if defined(__GNUC__)
+__attribute__((format(printf, 4, 5)))
+#endif
+static void
+report(verifier *v, int32_t node, qn_val value, const char *format, ...) {
+    char text[600];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    v->faults++;
+    qn_graph_fault f = {node, value, text};
+    if (v->fault) v->fault(v->user, &f);
+}
+
+/* Whether an index is one of a string's first byte; the text ends in a zero, so the string does as well. */
+static int is_text(const qn_graph *g, int32_t index) {
+    return index >= 0 && (size_t)index < g->text.n && g->text.at[g->text.n - 1] == 0 &&
+           (index == 0 || g->text.at[index - 1] == 0);
+}
+
+static const char *text_of(const qn_graph *g, int32_t index) { return is_text(g, index) ? g->text.at + index : "?"; }
+
+static void check_symbols(verifier *v) {
+    const qn_graph *g = v->g;
+    if (g->symbols.n > QN_IR_MAX_SYMBOLS)
+        report(v, -1, QN_VAL_NONE, "%zu symbols, %d are the most", g->symbols.n, QN_IR_MAX_SYMBOLS);
+    for (size_t i = 0; i < g->symbols.n; i++) {
+        const qn_ir_symbol *s = &g->symbols.at[i];
+        const char *name = text_of(g, s->name);
+        if (!is_text(g, s->name) || !*name) report(v, -1, QN_VAL_NONE, "symbol %zu has no name", i);
+        if (s->least < 0 || s->most < s->least || s->multiple_of < 1 || s->most % s->multiple_of)
+            report(v, -1, QN_VAL_NONE, "symbol '%s': bounds %lld to %lld in steps of %lld make no sense", name,
+                   (long long)s->least, (long long)s->most, (long long)s->multiple_of);
+        for (size_t k = 0; k < i && k < QN_IR_MAX_SYMBOLS; k++)
+            if (g->symbols.at[k].name == s->name)
+                report(v, -1, QN_VAL_NONE, "symbols %zu and %zu are both called '%s'", k, i, name);
+    }
+}
+
+/* Terms of an operand of expression i: a number has one, an earlier expression its own, anything else is none. */
+static int32_t operand_terms(const qn_graph *g, size_t i, int64_t dim) {
+    if (!qn_dim_is_symbolic(dim)) return dim >= 0 ? 1 : 0;
+    int64_t at = dim - QN_DIM_BASE;
+    return at < (int64_t)i ? g->dims.at[at].terms : 0;
+}
+
+static void check_dims(verifier *v) {
+    const qn_graph *g = v->g;
+    int before = v->faults;
+    for (size_t i = 0; i < g->dims.n; i++) {
+        const qn_ir_dim *e = &g->dims.at[i];
+        if (e->kind == QN_IR_DIM_SYMBOL) {
+            if (e->a < 0 || (size_t)e->a >= g->symbols.n || e->terms != 1)
+                report(v, -1, QN_VAL_NONE, "extent %zu is symbol %lld, which the graph does not have", i, (long long)e->a);
+            continue;
+        }
+        int32_t a = operand_terms(g, i, e->a), b = operand_terms(g, i, e->b);
+        if (e->kind > QN_IR_DIM_DIV) report(v, -1, QN_VAL_NONE, "extent %zu is of no kind there is: %d", i, (int)e->kind);
+        else if (a < 1 || b < 1) report(v, -1, QN_VAL_NONE, "extent %zu is made of something that does not precede it", i);
+        else if (a > QN_IR_MAX_TERMS || b > QN_IR_MAX_TERMS || e->terms != a + b || e->terms > QN_IR_MAX_TERMS)
+            report(v, -1, QN_VAL_NONE, "extent %zu says it has %d terms", i, e->terms);
+    }
+    v->dims_are_sound = v->faults == before && g->symbols.n <= QN_IR_MAX_SYMBOLS;
+}
+
+/* ---- Values */
+
+/* A shape whose dims have values at the upper bounds, the stored ones, and whose size can be had. */
+static int check_shape(verifier *v, int32_t node, qn_val number, const qn_ir_value *value) {
+    const qn_shape *s = &value->shape, *p = &value->probe;
+    uint64_t bytes;
+    if (!qn_dtype_describe((qn_dtype)s->dtype) || s->rank < 1 || s->rank > QN_MAX_RANK) {
+        report(v, node, number, "value %d has dtype %u and rank %d", number, s->dtype, s->rank);
+        return 0;
+    }
+    if (p->dtype != s->dtype || p->rank != s->rank) {
+        report(v, node, number, "value %d has another dtype or rank at its symbols' upper bounds", number);
+        return 0;
+    }
+    for (int k = 0; k < s->rank; k++) {
+        int64_t most;
+        if (!v->dims_are_sound || !qn_ir_dim_value(v->g, s->d[k], NULL, &most)) {
+            report(v, node, number, "value %d: axis %d has no extent", number, k);
+            return 0;
+        }
+        if (most != p->d[k]) {
+            report(v, node, number, "value %d: axis %d is %lld at the symbols' upper bounds, %lld is stored", number, k,
+                   (long long)most, (long long)p->d[k]);
+            return 0;
+        }
+    }
+    if (qn_tensor_bytes((qn_dtype)p->dtype, p->rank, p->d, &bytes) == QN_OK) return 1;
+    report(v, node, number, "value %d: its size overflows, or a row is not a whole number of blocks", number);
+    return 0;
+}
+
+static void check_constant(verifier *v, qn_val number, const qn_ir_value *value, int shape_is_sound) {
+    const qn_graph *g = v->g;
+    uint64_t need;
+    if (value->data < 0 || (size_t)value->data >= g->constants.n) {
+        report(v, -1, number, "constant %d has no data", number);
+        return;
+    }
+    const qn_ir_constant *c = &g->constants.at[value->data];
+    if (!shape_is_sound) return;
+    for (int k = 0; k < value->shape.rank; k++)
+        if (qn_dim_is_symbolic(value->shape.d[k])) report(v, -1, number, "constant %d: axis %d depends on a symbol", number, k);
+    qn_tensor_bytes((qn_dtype)value->probe.dtype, value->probe.rank, value->probe.d, &need);
+    if (c->bytes != need || (need && !c->data))
+        report(v, -1, number, "constant %d needs %llu bytes and has %zu", number, (unsigned long long)need, c->bytes);
+}
+
+/* Leaves of one name: each must be the one that goes by it. */
+static void check_name(verifier *v, qn_val number, const qn_ir_value *value) {
+    static const char *const words[] = {"input", "param"};
+    const qn_graph *g = v->g;
+    const char *name = text_of(g, value->name);
+    if (!is_text(g, value->name) || !*name) {
+        report(v, -1, number, "%s %d has no name", words[value->kind], number);
+        return;
+    }
+    const qn_ir_name *known = qn_ir_name_find(g, name);
+    qn_val named = !known ? QN_VAL_NONE : value->kind == QN_VALUE_INPUT ? known->input : known->param;
+    if (named == number) return;
+    if (named == QN_VAL_NONE) report(v, -1, number, "%s '%s' cannot be found by its name", words[value->kind], name);
+    else report(v, -1, number, "%s '%s' is value %d and value %d", words[value->kind], name, named, number);
+}
+
+static void check_result(verifier *v, qn_val number, const qn_ir_value *value) {
+    const qn_graph *g = v->g;
+    if (value->node < 0 || (size_t)value->node >= g->nodes.n) {
+        report(v, -1, number, "value %d is made by node %d, which the graph does not have", number, value->node);
+        return;
+    }
+    const qn_ir_node *n = &g->nodes.at[value->node];
+    if (value->output < 0 || value->output >= n->n_out || (int64_t)n->out + value->output != number)
+        report(v, value->node, number, "value %d says it is output %d of node %d, which says otherwise", number, value->output,
+               value->node);
+}
+
+static void check_values(verifier *v) {
+    for (size_t i = 0; i < v->g->values.n; i++) {
+        const qn_ir_value *value = &v->g->values.at[i];
+        qn_val number = (qn_val)i;
+        int sound = check_shape(v, value->kind == QN_VALUE_RESULT ? value->node : -1, number, value);
+        switch (value->kind) {
+        case QN_VALUE_INPUT:
+        case QN_VALUE_PARAM: check_name(v, number, value); break;
+        case QN_VALUE_CONSTANT: check_constant(v, number, value, sound); break;
+        case QN_VALUE_RESULT: check_result(v, number, value); break;
+        default: report(v, -1, number, "value %d is of no kind there is: %d", number, (int)value->kind); break;
+        }
+    }
+}
+
+/* ---- Nodes */
+
+static int is_value(const qn_graph *g, int64_t value) { return value >= 0 && (size_t)value < g->values.n; }
+
+/* Everything about a node that the op's rule is not asked about. 1 when it can be asked. */
+static int check_node_links(verifier *v, int32_t number, const qn_ir_node *n, int32_t *next_out) {
+    const qn_graph *g = v->g;
+    const qn_op_info *op = qn_op_describe(n->op);
+    int before = v->faults;
+    if (!op) {
+        report(v, number, QN_VAL_NONE, "node %d: there is no op number %d", number, n->op);
+        return 0;
+    }
+    if (n->n_src < 0 || n->n_src > op->n_src || n->src < 0 || (size_t)n->src + (size_t)n->n_src > g->sources.n)
+        report(v, number, QN_VAL_NONE, "node %d: %s: %d sources, it takes %d to %d", number, op->name, n->n_src, op->n_src_min,
+               op->n_src);
+    if (n->n_out < op->n_dst_min || n->n_out > op->n_dst || n->n_out < 1)
+        report(v, number, QN_VAL_NONE, "node %d: %s: %d outputs, it gives %d to %d", number, op->name, n->n_out, op->n_dst_min,
+               op->n_dst);
+    else if (n->out < *next_out || !is_value(g, (int64_t)n->out + n->n_out - 1))
+        report(v, number, n->out, "node %d: %s: its outputs from value %d on are out of order", number, op->name, n->out);
+    if (n->subop < 0 || n->subop > (qn_subop_count(n->op) ? qn_subop_count(n->op) - 1 : 0))
+        report(v, number, QN_VAL_NONE, "node %d: %s has no sub-op number %d", number, op->name, n->subop);
+    if (!is_text(g, n->label)) report(v, number, QN_VAL_NONE, "node %d: %s: its label is no string", number, op->name);
+    if (v->faults != before) return 0;
+    *next_out = n->out + n->n_out;
+    for (int i = 0; i < n->n_src; i++) {
+        qn_val s = qn_ir_sources(g, n)[i];
+        if (s == QN_VAL_NONE) continue;
+        if (!is_value(g, s))
+            report(v, number, s, "node %d: %s: %s: value %d is none of the graph's", number, op->name, op->src[i].name, s);
+        else if ((op->src[i].flags & QN_SLOT_STATE) && g->values.at[s].kind == QN_VALUE_CONSTANT)
+            report(v, number, s, "node %d: %s: %s is updated in place and cannot be a constant", number, op->name,
+                   op->src[i].name);
+        else if (s >= n->out)
+            report(v, number, s, "node %d: %s: %s: value %d does not precede it", number, op->name, op->src[i].name, s);
+    }
+    for (int i = 0; i < n->n_out; i++) {
+        const qn_ir_value *y = &g->values.at[n->out + i];
+        if (y->kind != QN_VALUE_RESULT || y->node != number || y->output != i)
+            report(v, number, n->out + i, "node %d: %s: value %d is not its output %d", number, op->name, n->out + i, i);
+    }
+    return v->faults == before;
+}
+
+/* The op's guard and shape rule once more, and what they give against what is stored. */
+static void check_node_shapes(verifier *v, int32_t number, const qn_ir_node *n) {
+    const qn_graph *g = v->g;
+    const qn_op_info *op = qn_op_describe(n->op);
+    const qn_shape *src[QN_MAX_SRC] = {0};
+    qn_shape out[QN_MAX_DST];
+    qn_result result;
+    _Alignas(16) char room[QN_ATTR_BYTES_MAX];
+    const void *attr;
+    char inferred[160], stored[160];
+    int n_out = 0;
+    for (int i = 0; i < n->n_src; i++) {
+        qn_val s = qn_ir_sources(g, n)[i];
+        if (s != QN_VAL_NONE) src[i] = &g->values.at[s].probe;
+    }
+    if (!v->dims_are_sound || !qn_ir_attr_bind(g, op, n->attr, NULL, room, &attr)) {
+        report(v, number, QN_VAL_NONE, "node %d: %s: an extent among the attributes has no value", number, op->name);
+        return;
+    }
+    memset(&result, 0, sizeof result);
+    if (qn_ir_infer(n->op, n->subop, n->n_src, src, attr, out, &n_out, &result) != QN_OK) {
+        char sentence[400];
+        qn_result_format(&result, sentence, sizeof sentence);
+        report(v, number, QN_VAL_NONE, "node %d: %s", number, sentence);
+        return;
+    }
+    if (n->n_out > n_out)
+        report(v, number, QN_VAL_NONE, "node %d: %s: %d outputs, it gives %d here", number, op->name, n->n_out, n_out);
+    for (int i = 0; i < n->n_out && i < n_out; i++) {
+        const qn_shape *probe = &g->values.at[n->out + i].probe;
+        int same = probe->dtype == out[i].dtype && probe->rank == out[i].rank;
+        for (int k = 0; same && k < out[i].rank; k++) same = probe->d[k] == out[i].d[k];
+        if (same) continue;
+        qn_ir_shape_format(g, &out[i], inferred, sizeof inferred);
+        qn_ir_shape_format(g, probe, stored, sizeof stored);
+        report(v, number, n->out + i, "node %d: %s: %s is %s, but %s is stored", number, op->name, op->dst[i].name, inferred,
+               stored);
+    }
+}
+
+static void check_nodes(verifier *v) {
+    int32_t next_out = 0;
+    for (size_t i = 0; i < v->g->nodes.n; i++) {
+        const qn_ir_node *n = &v->g->nodes.at[i];
+        if (check_node_links(v, (int32_t)i, n, &next_out)) check_node_shapes(v, (int32_t)i, n);
+    }
+}
+
+static void check_outputs(verifier *v) {
+    const qn_graph *g = v->g;
+    for (size_t i = 0; i < g->outputs.n; i++) {
+        const qn_ir_output *o = &g->outputs.at[i];
+        const char *name = text_of(g, o->name);
+        if (!is_value(g, o->value)) report(v, -1, o->value, "output %zu is value %d, which the graph does not have", i, o->value);
+        if (!is_text(g, o->name) || !*name) {
+            report(v, -1, o->value, "output %zu has no name", i);
+            continue;
+        }
+        const qn_ir_name *known = qn_ir_name_find(g, name);
+        if (!known || known->output != (int32_t)i) report(v, -1, o->value, "output %zu: '%s' is not its name alone", i, name);
+    }
+}
+
+qn_status qn_graph_verify(const qn_graph *g, qn_graph_fault_fn fault, void *user) {
+    if (!g) return QN_ARGUMENT;
+    verifier v = {g, fault, user, 0, 0};
+    if (g->error.status != QN_OK) {
+        report(&v, -1, QN_VAL_NONE, "it could not be built: %s", g->error.text);
+        return QN_INVALID;
+    }
+    check_symbols(&v);
+    check_dims(&v);
+    check_values(&v);
+    check_nodes(&v);
+    check_outputs(&v);
+    return v.faults ? QN_INVALID : QN_OK;
+}

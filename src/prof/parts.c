@@ -1,0 +1,293 @@
+/* The parts view: time by part of the model. A part is a path such as "layer 3/attention": the origin that Quern's recorder gives
+ * ops and ranges or, in traces without, the modules around an operator. */
+#include "prof/prof_sort.h"
+#include "prof/prof_text.h"
+#include "prof/view_util.h"
+
+typedef struct part {
+    const char *path;
+    size_t length;
+    uint32_t hash, parent;
+    int64_t calls, operators;
+    prof_num total;    /* of the ranges with this path; of its operators where no range is known */
+    prof_num loose;    /* of its operators */
+    prof_num children; /* totals of the parts right under it */
+    prof_num device_self, device_total;
+    double flops;
+} part;
+
+typedef struct builder {
+    const prof_trace *trace;
+    qn_arena *arena;
+    QN_VEC(part) parts; /* 0 is what belongs to no part */
+    prof_slots slots;
+    uint32_t *of_node; /* part each node is in */
+} builder;
+
+static uint32_t part_hash(const void *owner, uint32_t index) { return ((const builder *)owner)->parts.at[index].hash; }
+
+/* The part with that path, made when there is none yet; PROF_NIL when memory ends. The path must outlive the view. */
+static uint32_t part_at(builder *b, const char *path, size_t length) {
+    if (qn_prof_slots_room(&b->slots, b->arena, part_hash, b) != QN_OK || !QN_VEC_ROOM(b->arena, &b->parts, 1)) {
+        return PROF_NIL;
+    }
+    uint32_t hash = qn_prof_hash_bytes(path, length), found;
+    size_t cursor = hash;
+    while ((found = prof_slots_at(&b->slots, &cursor)) != PROF_NIL) {
+        const part *p = &b->parts.at[found];
+        if (p->hash == hash && p->length == length && memcmp(p->path, path, length) == 0) {
+            return found;
+        }
+        cursor++;
+    }
+    found = (uint32_t)b->parts.n++;
+    part *p = &b->parts.at[found];
+    memset(p, 0, sizeof *p);
+    p->path = path;
+    p->length = length;
+    p->hash = hash;
+    p->parent = PROF_NIL;
+    p->total = p->loose = p->children = p->device_self = p->device_total = prof_int(0);
+    prof_slots_put(&b->slots, cursor, found);
+    return found;
+}
+
+static uint32_t part_of_origin(builder *b, prof_val origin) {
+    const prof_str *text = prof_string(b->trace, (uint32_t)origin.i);
+    return part_at(b, text->at, text->length);
+}
+
+/* ---- Where nodes belong ------------------------------------------------------------------------------------------- */
+
+/* A module without an origin lies under the part around it, by its own name. */
+static uint32_t part_of_module(builder *b, uint32_t around, const prof_node *node) {
+    static const char PREFIX[] = "nn.Module: ";
+    const prof_str *name = prof_string(b->trace, node->name);
+    size_t skip = qn_prof_starts(name, PREFIX) ? sizeof PREFIX - 1 : 0, own = name->length - skip;
+    const part *outer = &b->parts.at[around];
+    if (around == 0) {
+        return part_at(b, name->at + skip, own);
+    }
+    char *path = qn_arena_alloc(b->arena, outer->length + 1 + own, 1);
+    if (!path) {
+        return PROF_NIL;
+    }
+    memcpy(path, outer->path, outer->length);
+    path[outer->length] = '/';
+    memcpy(path + outer->length + 1, name->at + skip, own);
+    return part_at(b, path, outer->length + 1 + own);
+}
+
+static prof_val origin_of(const prof_trace *trace, const prof_node *node) {
+    const prof_event *event = node->event == PROF_NIL ? NULL : &trace->events.at[node->event];
+    if (!event || event->args == PROF_NIL) {
+        return prof_absent();
+    }
+    prof_val origin = event->kind == PROF_KIND_MODULE ? trace->pys.at[event->args].origin : trace->ops.at[event->args].origin;
+    return origin.tag == PROF_STR ? origin : prof_absent();
+}
+
+static uint32_t part_of_node(builder *b, const prof_node *node) {
+    uint32_t around = node->parent == PROF_NIL ? 0 : b->of_node[node->parent];
+    if (node->class_ != PROF_CLASS_MODULE && node->class_ != PROF_CLASS_OP && node->class_ != PROF_CLASS_OPTIMIZER) {
+        return around;
+    }
+    prof_val origin = origin_of(b->trace, node);
+    if (origin.tag == PROF_STR) {
+        return part_of_origin(b, origin);
+    }
+    return node->class_ == PROF_CLASS_MODULE ? part_of_module(b, around, node) : around;
+}
+
+/* ---- What they cost ----------------------------------------------------------------------------------------------- */
+
+static void count_node(builder *b, const prof_node *node, uint32_t at) {
+    const prof_trace *trace = b->trace;
+    part *p = &b->parts.at[at];
+    if (node->class_ == PROF_CLASS_MODULE) {
+        p->calls++;
+        p->total = prof_add(p->total, prof_sub(node->end, node->start));
+    }
+    if (!node->proper) {
+        return;
+    }
+    const prof_node *around = node->parent == PROF_NIL ? NULL : &trace->nodes.at[node->parent];
+    int inner = around && around->proper && b->of_node[node->parent] == at; /* a piece of an operator already counted */
+    p->device_self = prof_add(p->device_self, node->device_self);
+    if (inner) {
+        return;
+    }
+    p->operators++;
+    p->loose = prof_add(p->loose, prof_sub(node->end, node->start));
+    if (node->event != PROF_NIL && trace->events.at[node->event].args != PROF_NIL) {
+        p->flops += prof_to_dbl(trace->ops.at[trace->events.at[node->event].args].flops);
+    }
+}
+
+static qn_status place_nodes(builder *b) {
+    const prof_trace *trace = b->trace;
+    for (size_t i = trace->postorder.n; i-- > 0;) { /* parents come before their children this way */
+        uint32_t id = trace->postorder.at[i];
+        const prof_node *node = &trace->nodes.at[id];
+        uint32_t at = part_of_node(b, node);
+        if (at == PROF_NIL) {
+            return QN_NO_MEMORY;
+        }
+        b->of_node[id] = at;
+        count_node(b, node, at);
+    }
+    for (size_t i = 0; i < trace->events.n; i++) {
+        const prof_event *event = &trace->events.at[i];
+        if (event->kind != PROF_KIND_ANNOTATION || event->args == PROF_NIL || trace->ops.at[event->args].origin.tag != PROF_STR) {
+            continue;
+        }
+        uint32_t at = part_of_origin(b, trace->ops.at[event->args].origin);
+        if (at == PROF_NIL) {
+            return QN_NO_MEMORY;
+        }
+        b->parts.at[at].calls++;
+        b->parts.at[at].total = prof_add(b->parts.at[at].total, prof_event_dur(event));
+    }
+    return QN_OK;
+}
+
+/* ---- The tree of parts -------------------------------------------------------------------------------------------- */
+
+/* By path, '/' before every other byte, so that what lies under a part follows it at once. */
+static int path_before(const void *left, const void *right, const void *context) {
+    const builder *b = context;
+    const part *x = &b->parts.at[*(const uint32_t *)left], *y = &b->parts.at[*(const uint32_t *)right];
+    size_t n = x->length < y->length ? x->length : y->length;
+    for (size_t i = 0; i < n; i++) {
+        if (x->path[i] != y->path[i]) {
+            int cx = x->path[i] == '/' ? -1 : (unsigned char)x->path[i], cy = y->path[i] == '/' ? -1 : (unsigned char)y->path[i];
+            return cx < cy;
+        }
+    }
+    return x->length < y->length;
+}
+
+static int lies_under(const part *inner, const part *outer) {
+    return inner->length > outer->length && inner->path[outer->length] == '/' &&
+           memcmp(inner->path, outer->path, outer->length) == 0;
+}
+
+static qn_status link_parts(builder *b, uint32_t *order) {
+    size_t n = b->parts.n - 1;
+    for (size_t i = 0; i < n; i++) {
+        order[i] = (uint32_t)i + 1;
+    }
+    qn_status status = qn_prof_sort(b->arena, order, n, sizeof *order, path_before, b);
+    for (size_t i = 1; status == QN_OK && i < n; i++) {
+        uint32_t outer = order[i - 1];
+        while (outer != PROF_NIL && !lies_under(&b->parts.at[order[i]], &b->parts.at[outer])) {
+            outer = b->parts.at[outer].parent;
+        }
+        b->parts.at[order[i]].parent = outer;
+    }
+    for (size_t i = n; status == QN_OK && i-- > 0;) { /* the innermost first */
+        part *p = &b->parts.at[order[i]];
+        if (p->calls == 0) {
+            p->total = prof_add(p->loose, p->children);
+        }
+        p->device_total = prof_add(p->device_total, p->device_self);
+        if (p->parent != PROF_NIL) {
+            part *outer = &b->parts.at[p->parent];
+            outer->children = prof_add(outer->children, p->total);
+            outer->device_total = prof_add(outer->device_total, p->device_total);
+        }
+    }
+    b->parts.at[0].total = b->parts.at[0].loose;
+    b->parts.at[0].device_total = b->parts.at[0].device_self;
+    return status;
+}
+
+/* ---- Output ------------------------------------------------------------------------------------------------------- */
+
+static int longer(const void *left, const void *right, const void *context) {
+    const builder *b = context;
+    return prof_gt(b->parts.at[*(const uint32_t *)left].total, b->parts.at[*(const uint32_t *)right].total);
+}
+
+static void put_row(prof_json *json, const part *p, prof_num whole) {
+    qn_prof_json_array(json);
+    if (p->length) {
+        qn_prof_json_bytes(json, p->path, p->length);
+    } else {
+        qn_prof_json_text(json, "(no part)");
+    }
+    qn_prof_json_int(json, p->calls);
+    qn_prof_json_int(json, p->operators);
+    qn_prof_json_num(json, qn_prof_round2(p->total));
+    qn_prof_json_num(json, qn_prof_round2(prof_sub(p->total, p->children)));
+    qn_prof_json_num(json, qn_prof_round2(p->device_total));
+    qn_prof_json_num(json, qn_prof_round2(p->device_self));
+    qn_prof_json_dbl(json, qn_prof_round_places(p->flops / 1e9, 6));
+    qn_prof_json_num(json, qn_prof_view_percent(p->total, whole));
+    qn_prof_json_array_end(json);
+}
+
+static void put_view(prof_json *json, const builder *b, const uint32_t *order, size_t n) {
+    static const prof_column columns[] = {{"Part", 0, "Labels from the outermost in"},
+                                          {"Calls", 1, "Times the part was entered"},
+                                          {"Operators", 1, "Operators right in it, those of parts under it not counted"},
+                                          {"Host Total (us)", 1, NULL},
+                                          {"Host Self (us)", 1, "Without the parts under it"},
+                                          {"Device Total (us)", 1, NULL},
+                                          {"Device Self (us)", 1, NULL},
+                                          {"GFLOP", 1, "Of the operators right in it"},
+                                          {"Share (%)", 1, "Host total, of all parts and what belongs to none"}};
+    prof_num whole = b->parts.at[0].total;
+    for (size_t i = 1; i < b->parts.n; i++) {
+        whole = b->parts.at[i].parent == PROF_NIL ? prof_add(whole, b->parts.at[i].total) : whole;
+    }
+    qn_prof_json_object(json);
+    qn_prof_json_key(json, "metadata");
+    qn_prof_json_object(json);
+    qn_prof_json_key(json, "title");
+    qn_prof_json_text(json, "Parts of the model");
+    qn_prof_json_key(json, "sort");
+    qn_prof_json_text(json, "Host Total (us)");
+    qn_prof_json_object_end(json);
+    qn_prof_json_key(json, "columns");
+    qn_prof_json_array(json);
+    qn_prof_view_columns(json, columns, sizeof columns / sizeof *columns);
+    qn_prof_json_array_end(json);
+    qn_prof_json_key(json, "rows");
+    qn_prof_json_array(json);
+    for (size_t i = 0; i < n; i++) {
+        put_row(json, &b->parts.at[order[i]], whole);
+    }
+    qn_prof_json_array_end(json);
+    qn_prof_json_object_end(json);
+}
+
+qn_status qn_prof_view_parts(const prof_view_context *context, prof_json *json, qn_error *error) {
+    builder b;
+    memset(&b, 0, sizeof b);
+    b.trace = context->trace;
+    b.arena = context->arena;
+    b.of_node = qn_arena_alloc(b.arena, b.trace->nodes.n, sizeof *b.of_node);
+    uint32_t none = b.of_node ? part_at(&b, "", 0) : PROF_NIL;
+    qn_status status = none == PROF_NIL ? QN_NO_MEMORY : place_nodes(&b);
+    if (status == QN_OK && b.parts.n == 1) {
+        return qn_prof_view_missing(error, context->trace, "parts", "it names no layers, modules or ranges");
+    }
+    uint32_t *order = status == QN_OK ? qn_arena_alloc(b.arena, b.parts.n, sizeof *order) : NULL;
+    status = status == QN_OK && !order ? QN_NO_MEMORY : status;
+    if (status == QN_OK) {
+        status = link_parts(&b, order);
+    }
+    size_t n = b.parts.n - 1;
+    if (status == QN_OK && b.parts.at[0].operators) {
+        order[n++] = 0;
+    }
+    if (status == QN_OK) {
+        status = qn_prof_sort(b.arena, order, n, sizeof *order, longer, &b);
+    }
+    if (status != QN_OK) {
+        return qn_error_set(error, status, "no memory for the parts view");
+    }
+    put_view(json, &b, order, n);
+    return QN_OK;
+}

@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""The profile command at its edges: exit codes, sentences, tables, CSV, files that are whole or absent, Ctrl-C.
+
+    check_cli.py QUERN
+
+Makes its own small traces. Prints one line per failed check and at the end `N passed, N failed`; exits 1 when any failed.
+"""
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+EVENTS = [
+    {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#7", "pid": 1, "tid": 1, "ts": 0, "dur": 1000, "args": {}},
+    {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 100, "dur": 400,
+     "args": {"External id": 5, "Input Dims": [[2, 3], [3, 4]], "Call stack": "a;b"}},
+    {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": 150, "dur": 20,
+     "args": {"External id": 5, "correlation": 9}},
+    {"ph": "X", "cat": "kernel", "name": "gemm\x1b[31m,\"x\"", "pid": 0, "tid": 7, "ts": 200, "dur": 250,
+     "args": {"External id": 5, "correlation": 9, "device": 0, "grid": [1, 1, 1], "block": [32, 1, 1]}},
+]
+failures = []
+passed = 0
+
+
+def check(name, true, detail=""):
+    global passed
+    if true:
+        passed += 1
+    else:
+        failures.append(name)
+        print(f"{name}: {detail}"[:600])
+
+
+def run(*arguments, **more):
+    return subprocess.run([QUERN, "profile", *arguments], capture_output=True, text=True, timeout=60, **more)
+
+
+def expect(name, code, words, *arguments):
+    """Exit code, and words that the sentence on standard error must hold. Nothing may be on standard output."""
+    answer = run(*arguments)
+    good = answer.returncode == code and all(word in answer.stderr for word in words) and answer.stdout == ""
+    check(name, good, f"exit {answer.returncode}, said {answer.stderr!r}, printed {answer.stdout[:80]!r}")
+
+
+def write(path, text):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    return path
+
+
+def usage_errors(trace):
+    expect("no view", 2, ["which view"])
+    expect("no file", 2, ["of which file"], "overview")
+    expect("unknown view", 2, ["overvieww"], "overvieww", trace)
+    expect("unknown option", 2, ["--frob"], "overview", trace, "--frob")
+    expect("option without value", 2, ["--worker", "value"], "overview", trace, "--worker")
+    expect("unknown dialect", 2, ["tpu"], "overview", trace, "--dialect", "tpu")
+    expect("bad top", 2, ["--top"], "overview", trace, "--top", "-3")
+    expect("too much", 2, ["too many"], "overview", trace, trace)
+    expect("all needs a folder", 2, ["-o"], "all", trace)
+    expect("diff needs another", 2, ["--against"], "diff", trace)
+    answer = run("--help")
+    check("help", answer.returncode == 0 and "operation_table" in answer.stdout, answer.stderr)
+
+
+def runtime_errors(work, trace):
+    expect("absent file", 1, ["nowhere"], "overview", os.path.join(work, "nowhere.pt.trace.json"))
+    empty = os.path.join(work, "empty")
+    os.mkdir(empty)
+    expect("folder without traces", 1, ["empty"], "overview", empty)
+    expect("no such worker", 1, ["nobody"], "overview", trace, "--worker", "nobody")
+    expect("no such span", 1, ["77"], "overview", trace, "--span", "77")
+    expect("no memory records", 1, ["memory"], "memory", trace)
+    expect("bad unit", 1, ["parsec"], "memory", trace, "--time", "parsec")
+    cut = write(os.path.join(work, "cut.pt.trace.json"), json.dumps({"traceEvents": EVENTS})[:-40])
+    expect("cut file", 1, ["cut.pt.trace.json", "byte"], "overview", cut)
+    expect("no operator of that name", 1, ["nope"], "operation_stack", trace, "--op", "nope")
+    expect("no such node", 1, ["0-9"], "diff", trace, "--against", trace, "--path", "0-9")
+    if os.path.exists("/dev/full"):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            answer = subprocess.run([QUERN, "profile", "overview", trace], stdout=full, stderr=subprocess.PIPE, text=True)
+        check("full disk", answer.returncode == 1 and "written" in answer.stderr, f"{answer.returncode} {answer.stderr!r}")
+
+
+def forms(trace):
+    answer = run("operation_table", trace, "--json")
+    row = json.loads(answer.stdout)["data"][0] if answer.returncode == 0 else {}
+    check("json", row.get("name") == "aten::mm" and row.get("device_self_duration") == 250, answer.stdout + answer.stderr)
+    answer = run("kernel_table", trace, "--csv")
+    check("csv", answer.stdout.split("\n")[1] == '"gemm\x1b[31m,""x""",No,1,250,250,250,250', repr(answer.stdout))
+    answer = run("kernel_table", trace)
+    check("table", 'gemm?[31m,"x"' in answer.stdout and "\x1b" not in answer.stdout, repr(answer.stdout))
+    answer = run("operation_table", trace, env=dict(os.environ, COLUMNS="100"))
+    check("table header", [len(line.split()) for line in answer.stdout.split("\n")][2:4] == [10, 10], answer.stdout)
+    answer = run("overview", trace)
+    check("overview table", "Average step (us)" in answer.stdout and "GPU Summary" in answer.stdout, answer.stdout)
+    answer = run("operation_stack", trace, "--op=aten::mm", "--json")
+    check("one stack", '"call_stack": "a;b"' in answer.stdout, answer.stdout + answer.stderr)
+    answer = run("diffnode", trace, "--against", trace, "--json")
+    keys = list(json.loads(answer.stdout or "{}"))
+    check("diff node", keys == ["left", "right", "path", "children"], f"{keys} {answer.stderr}")
+    answer = run("trace_view", trace)
+    events = json.loads(answer.stdout or "{}").get("traceEvents", [])
+    check("trace view", events[-len(EVENTS):] == EVENTS and events[0]["ph"] == "C", answer.stdout[:300] + answer.stderr)
+
+
+def repairs(work):
+    """What the reader tolerates, the trace view repairs: a browser must be able to read it."""
+    text = json.dumps({"traceEvents": EVENTS}).replace('"aten::mm"', '"aten::\tm\\x"').replace('"tid": 7', '"tid": N/A')
+    for dialect in ("upstream", "mlu_a"):
+        path = write(os.path.join(work, "odd.pt.trace.json"), text)
+        answer = run("trace_view", path, "--dialect", dialect)
+        try:
+            events = json.loads(answer.stdout)["traceEvents"]
+            names = [event["name"] for event in events]
+            check("repaired " + dialect, "aten::\tm\\x" in names and any(e.get("tid") == "N/A" for e in events), str(names))
+        except ValueError as error:
+            check("repaired " + dialect, False, f"{error}: {answer.stdout[:300]!r} {answer.stderr}")
+    window = [{"ph": "i", "name": "Iteration Start: 1", "ts": 0}, {"ph": "i", "name": "Record Window End", "ts": 9e12}]
+    for place in (0, 2, len(EVENTS)):
+        mixed = EVENTS[:place] + window[::-1 if place == 0 else 1] + EVENTS[place:]
+        path = write(os.path.join(work, "window.pt.trace.json"), json.dumps({"traceEvents": mixed, "x": 1}, indent=1))
+        answer = run("trace_view", path)
+        names = [event["name"] for event in json.loads(answer.stdout)["traceEvents"] if event["ph"] != "C"]
+        wanted = [event["name"] for event in mixed if event["name"] != "Record Window End"]
+        check(f"window end at {place}", names == wanted, f"{names}")
+
+
+def whole_files(work, trace):
+    out = os.path.join(work, "out")
+    os.mkdir(out)
+    path = os.path.join(out, "v.json")
+    answer = run("overview", trace, "--json", "-o", path)
+    check("-o", answer.returncode == 0 and os.listdir(out) == ["v.json"], f"{answer.stderr} {os.listdir(out)}")
+    answer = run("memory", trace, "--json", "-o", os.path.join(out, "w.json"))
+    check("-o of a view that is not there", answer.returncode == 1 and os.listdir(out) == ["v.json"], str(os.listdir(out)))
+    expect("-o into nothing", 1, ["absent"], "overview", trace, "-o", os.path.join(out, "absent", "v.json"))
+    answer = run("all", trace, "-o", os.path.join(work, "deep", "all"))
+    folder = os.path.join(work, "deep", "all", "w.spandefault")
+    found = set(os.listdir(folder)) if os.path.isdir(folder) else set()
+    check("all", answer.returncode == 0 and {"overview.json", "trace_view.sha256"} <= found and "memory.json" not in found,
+          f"{answer.stderr} {found}")
+    answer = run("all", trace, "--csv", "-o", os.path.join(work, "csv"))
+    check("all as csv", os.path.exists(os.path.join(work, "csv", "w.spandefault", "kernel_table.csv")), answer.stderr)
+
+
+def interruption(work):
+    """A trace that never ends is read from a pipe until the signal comes."""
+    pipe = os.path.join(work, "pipe.pt.trace.json")
+    out = os.path.join(work, "interrupted")
+    os.mkfifo(pipe)
+    os.mkdir(out)
+    reader = subprocess.Popen([QUERN, "profile", "overview", pipe, "--json", "-o", os.path.join(out, "v.json")],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    event = json.dumps(EVENTS[1]).encode() + b","
+    with open(pipe, "wb", buffering=0) as writer:
+        writer.write(b'{"traceEvents": [')
+        began, sent = time.monotonic(), False
+        try:
+            while reader.poll() is None and time.monotonic() - began < 30:
+                writer.write(event * 100)
+                if not sent and time.monotonic() - began > 0.3:
+                    reader.send_signal(signal.SIGINT)
+                    sent = True
+        except BrokenPipeError:
+            pass
+    stdout, stderr = reader.communicate(timeout=30)
+    left = os.listdir(out)
+    check("Ctrl-C", reader.returncode == 130 and left == [], f"{reader.returncode} {stderr!r} {left} {stdout!r}")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as work:
+        trace = write(os.path.join(work, "w.pt.trace.json"), json.dumps({"traceEvents": EVENTS}))
+        usage_errors(trace)
+        runtime_errors(work, trace)
+        forms(trace)
+        repairs(work)
+        whole_files(work, trace)
+        interruption(work)
+    print(f"{passed} passed, {len(failures)} failed")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        print(__doc__.strip(), file=sys.stderr)
+        sys.exit(2)
+    QUERN = os.path.abspath(sys.argv[1])
+    sys.exit(main())
