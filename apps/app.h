@@ -12,6 +12,7 @@ int cmd_ops(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_profile(int argc, char **argv);
 int cmd_graph(int argc, char **argv);
+int cmd_devices(int argc, char **argv);
 
 /* quern profile html and quern profile serve; argv[0] is the sub-command. */
 int profile_html(int argc, char **argv);

@@ -11,18 +11,17 @@
 #include "app.h"
 #include "profile_cmd.h"
 
-static const char html_help[] =
-    "usage: quern profile html FILE|DIR [-o report.html] [--against FILE|DIR] [--title TEXT] [options]\n\n"
-    "Writes one self-contained page with every view of every trace in it. It needs no network and no server.\n";
-static const char serve_help[] =
-    "usage: quern profile serve FILE|DIR [--port N] [--host ADDRESS] [--against FILE|DIR] [--title TEXT] [options]\n\n"
-    "Shows the page from a small server until Ctrl-C. Traces are read when they are first looked at.\n\n"
-    "  --port N        8765 unless said otherwise; 0 takes any free one\n"
-    "  --host ADDRESS  127.0.0.1 unless said otherwise; anything else lets other machines read the profile\n";
-static const char shared_help[] =
-    "  --against FILE|DIR  another profile, offered as the right side of the diff\n"
-    "  --dialect, --strict-reference, --driver, --owner=time, --host-steps, --comm-names\n"
-    "                      as 'quern profile --help' says\n";
+static const char
+    html_help[] = "usage: quern profile html FILE|DIR [-o report.html] [--against FILE|DIR] [--title TEXT] [options]\n\n"
+                  "Writes one self-contained page with every view of every trace in it. It needs no network and no server.\n";
+static const char serve_help
+    [] = "usage: quern profile serve FILE|DIR [--port N] [--host ADDRESS] [--against FILE|DIR] [--title TEXT] [options]\n\n"
+         "Shows the page from a small server until Ctrl-C. Traces are read when they are first looked at.\n\n"
+         "  --port N        8765 unless said otherwise; 0 takes any free one\n"
+         "  --host ADDRESS  127.0.0.1 unless said otherwise; anything else lets other machines read the profile\n";
+static const char shared_help[] = "  --against FILE|DIR  another profile, offered as the right side of the diff\n"
+                                  "  --dialect, --strict-reference, --driver, --owner=time, --host-steps, --comm-names\n"
+                                  "                      as 'quern profile --help' says\n";
 
 static volatile int stopped; /* set when the user wants to stop, read by the library */
 
@@ -76,8 +75,8 @@ static int take_option(page_job *job, int argc, char **argv, int *i) {
     const struct {
         const char *name;
         const char **to;
-    } texts[] = {{"-o", &job->out},         {"--against", &job->against}, {"--host", &job->host},
-                 {"--port", &job->port_text}, {"--title", &job->title},   {"--dialect", &dialect}};
+    } texts[] = {{"-o", &job->out},           {"--against", &job->against}, {"--host", &job->host},
+                 {"--port", &job->port_text}, {"--title", &job->title},     {"--dialect", &dialect}};
     if (take_flag(job, argv[*i])) return APP_OK;
     for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
         size_t n = strlen(texts[k].name);
@@ -222,8 +221,7 @@ static int serve_until_stopped(page_job *job) {
     printf("http://%s%s%s:%d/\n", six ? "[" : "", host, six ? "]" : "", qn_page_server_port(server));
     fflush(stdout);
     if (isatty(STDERR_FILENO)) fprintf(stderr, "Open that address in a browser; Ctrl-C ends the server.\n");
-    while (sigwait(&waited, &number) != 0) {
-    }
+    while (sigwait(&waited, &number) != 0) {}
     stopped = 1; /* a view that is being read ends early */
     qn_page_server_stop(server);
     return APP_OK;

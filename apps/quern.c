@@ -12,6 +12,7 @@ typedef struct verb {
 static const verb verbs[] = {
     {"ops", cmd_ops, "list the ops, or print one op's page"},
     {"bench", cmd_bench, "measure, beside a limit or a peer in the same run"},
+    {"devices", cmd_devices, "list what this machine can compute on, each one tested"},
     {"graph", cmd_graph, "print, check, draw or count a graph from .qir text"},
     {"profile", cmd_profile, "views of a profiler's trace: PyTorch's or our own"},
 };

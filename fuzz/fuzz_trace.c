@@ -1,5 +1,5 @@
-/* libFuzzer: any bytes as a trace. The first byte picks dialect and flags; every view is asked for. Nothing may crash, leak or take
- * more than the memory allowed. Built with -fsanitize=fuzzer it searches; linked with replay.c it runs saved inputs. */
+/* libFuzzer: any bytes as a trace. The first byte picks dialect and flags; every view is asked for. Nothing may crash, leak or
+ * take more than the memory allowed. Built with -fsanitize=fuzzer it searches; linked with replay.c it runs saved inputs. */
 #include <quern/profile.h>
 
 #include <stdint.h>
@@ -17,8 +17,8 @@ static qn_status count(void *user, const char *text, size_t length) {
 
 static int save(const uint8_t *data, size_t size, char *path, size_t room) {
     const char *folder = getenv("TMPDIR");
-    int length = snprintf(path, room, "%s/quern-fuzz-XXXXXX.json", folder ? folder : "/tmp");
-    int fd = length > 0 && (size_t)length < room ? mkstemps(path, 5) : -1;
+    int length = snprintf(path, room, "%s/quern-fuzz-XXXXXX", folder ? folder : "/tmp");
+    int fd = length > 0 && (size_t)length < room ? mkstemp(path) : -1;
     if (fd < 0) {
         return 0;
     }

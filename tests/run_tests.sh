@@ -63,6 +63,8 @@ release_tests() {
     run release/check-list build/qn_check list
     run release/check-test build/qn_check test
     run release/check-grad build/qn_check grad
+    run release/check-graphs build/qn_check graphs
+    run release/check-vectors-mini build/qn_check vectors tests/golden/vectors-mini
     run release/check-fuzz build/qn_check fuzz --seconds 10
     if [ -d ../shared/data/op-vectors ]; then
         run release/check-vectors build/qn_check vectors ../shared/data/op-vectors
@@ -70,6 +72,7 @@ release_tests() {
         skip release/check-vectors "no ../shared/data/op-vectors beside this checkout"
     fi
     profile_tests release build
+    run release/profile-page tests/web/run.sh build/quern
     run docs/ops-fresh sh -c 'build/quern ops --markdown >build/ops.md && diff -u docs/ops.md build/ops.md'
     run ops/json sh -c 'build/quern ops --json >build/ops.json && python3 tests/check_ops_json.py build/ops.json'
     run ops/mermaid sh -c 'build/quern ops --mermaid >build/ops.mmd && grep -c "ready --> ready" build/ops.mmd | grep -x 190'
@@ -94,6 +97,7 @@ asan_tests() {
     replays asan build/asan
     run asan/check-test build/asan/qn_check test --quick
     run asan/check-grad build/asan/qn_check grad --quick
+    run asan/check-graphs build/asan/qn_check graphs --quick
     run asan/check-fuzz build/asan/qn_check fuzz --seconds 20
     profile_tests asan build/asan
 }
@@ -101,6 +105,12 @@ asan_tests() {
 clang_tests() {
     build clang build/clang || return
     run clang/check-test build/clang/qn_check test --quick
+}
+
+# The recorder is where threads meet.
+tsan_tests() {
+    build tsan build/tsan test_record || return
+    run tsan/test_record build/tsan/tests/test_record
 }
 
 # Reads of memory that nobody wrote, which the address sanitizer cannot see.
@@ -141,6 +151,7 @@ release_tests &
 {
     asan_tests
     clang_tests
+    tsan_tests
     msan_tests
     cross_tests
 } &

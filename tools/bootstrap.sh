@@ -18,6 +18,8 @@ need build-essential make
 need cmake cmake
 need ninja-build ninja
 has_header zlib.h || missing+=(zlib1g-dev)
+have glslc || extra+=(glslc) # without these two the build leaves Vulkan out and says so
+has_header vulkan/vulkan_core.h || extra+=(libvulkan-dev)
 if [ "${1:-all}" = all ]; then
     need build-essential g++
     need clang clang
@@ -32,6 +34,9 @@ if [ "${1:-all}" = all ]; then
     echo '#include <cmocka.h>' | cc -include stdarg.h -include stddef.h -include stdint.h -include setjmp.h -E - \
         >/dev/null 2>&1 || missing+=(libcmocka-dev)
     echo 'int main(void) { return 0; }' | clang -fsanitize=memory -x c -o /dev/null - >/dev/null 2>&1 || extra+=(libclang-rt-dev)
+    # a Vulkan device on the CPU, and the layer that checks how it is used
+    ls /usr/share/vulkan/icd.d/*.json >/dev/null 2>&1 || extra+=(libvulkan1 mesa-vulkan-drivers)
+    [ -e /usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json ] || extra+=(vulkan-validationlayers)
     if [ "$(uname -m)" = x86_64 ]; then
         have aarch64-linux-gnu-gcc || extra+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
         have qemu-aarch64-static || extra+=(qemu-user-static)

@@ -35,8 +35,15 @@ function makePage() {
     const script = inside(bundle("main.ts"));
     const style = inside(bundle("style.css"));
     // Only this script and this style may run; the page may ask its own server and nobody else.
-    const policy = [`default-src 'none'`, `script-src ${hash(script)}`, `style-src ${hash(style)}`, `connect-src 'self'`,
-        `img-src data:`, `base-uri 'none'`, `form-action 'none'`].join("; ");
+    const policy = [
+        `default-src 'none'`,
+        `script-src ${hash(script)}`,
+        `style-src ${hash(style)}`,
+        `connect-src 'self'`,
+        `img-src data:`,
+        `base-uri 'none'`,
+        `form-action 'none'`,
+    ].join("; ");
     return readFileSync(join(here, "src", "index.html"), "utf8")
         .replace("@POLICY@", () => policy)
         .replace("@STYLE@", () => style)

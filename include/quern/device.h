@@ -9,28 +9,28 @@ extern "C" {
 #endif
 
 enum {
-    QN_DEVICE_TRUSTED = 1u,        /* its self-test agreed with the reference */
-    QN_DEVICE_F16_STORAGE = 2u,    /* reads and writes 16-bit numbers */
+    QN_DEVICE_TRUSTED = 1u,     /* its self-test agreed with the reference */
+    QN_DEVICE_F16_STORAGE = 2u, /* reads and writes 16-bit numbers */
     QN_DEVICE_F16_ARITHMETIC = 4u,
     QN_DEVICE_INT8_DOT = 8u,
-    QN_DEVICE_COOPERATIVE = 16u,   /* has cooperative matrices */
+    QN_DEVICE_COOPERATIVE = 16u, /* has cooperative matrices */
     QN_DEVICE_TIMESTAMPS = 32u,
-    QN_DEVICE_UNIFIED = 64u        /* shares its memory with the host */
+    QN_DEVICE_UNIFIED = 64u /* shares its memory with the host */
 };
 
 typedef struct qn_device_info {
-    uint32_t size;      /* sizeof(qn_device_info), set by the library */
-    int32_t index;      /* among the devices of its backend */
-    char backend[16];   /* "cpu", "vulkan" */
+    uint32_t size;    /* sizeof(qn_device_info), set by the library */
+    int32_t index;    /* among the devices of its backend */
+    char backend[16]; /* "cpu", "vulkan" */
     char name[256];
     char driver[320];
-    char verdict[320];  /* of the self-test, or why the device cannot be used */
+    char verdict[320]; /* of the self-test, or why the device cannot be used */
     uint8_t uuid[16];
     uint64_t memory_bytes;
-    uint32_t features;  /* QN_DEVICE_* */
-    uint32_t subgroup;  /* lanes that run together, 0 when that means nothing */
+    uint32_t features;    /* QN_DEVICE_* */
+    uint32_t subgroup;    /* lanes that run together, 0 when that means nothing */
     uint32_t api_version; /* as Vulkan packs it, 0 elsewhere */
-    uint32_t n_kernels; /* ops it has kernels for */
+    uint32_t n_kernels;   /* ops it has kernels for */
 } qn_device_info;
 
 /* Describes up to `room` devices and sets *count to how many there are; each one is opened and tested. A backend that is not

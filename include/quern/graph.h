@@ -1,10 +1,9 @@
 /* Graphs: what to compute, before anyone decides where and how. Values are numbers, nodes are ops of the table with several
  * outputs, and every call that adds one runs the op's own guard and shape rule. The first error sticks: later calls return it
  * unchanged, so a model can be built without looking at every status and asked once at the end. */
+#include <quern/quern.h> /* which includes this file at its end: either way in, everything is there, in order */
 #ifndef QUERN_GRAPH_H
 #define QUERN_GRAPH_H
-
-#include <quern/quern.h>
 
 #ifdef __cplusplus
 extern "C" {

@@ -36,8 +36,8 @@ typedef struct qn_page_server qn_page_server;
 /* Listens on `host` (NULL: 127.0.0.1; a numeric address) and `port` (0: any free one). Until stop, the server's thread is the
  * one that uses the profiles. On a loopback address, requests that name another host are refused, so that no web page can
  * read the profile through a name of its own. */
-qn_status qn_page_serve(qn_profile *profile, const qn_page_options *options, const char *host, int port,
-                        qn_page_server **server, qn_error *error);
+qn_status qn_page_serve(qn_profile *profile, const qn_page_options *options, const char *host, int port, qn_page_server **server,
+                        qn_error *error);
 int qn_page_server_port(const qn_page_server *server);
 void qn_page_server_stop(qn_page_server *server); /* NULL is fine */
 

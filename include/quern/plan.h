@@ -1,9 +1,8 @@
 /* Plans: a graph made ready to run. Planning decides everything once: which values share memory, which ops run in place, which
  * kernel each node uses, how much scratch there is. Running walks a flat list of steps, with no lookup, lock, check or allocation. */
+#include <quern/quern.h> /* which includes this file at its end: either way in, everything is there, in order */
 #ifndef QUERN_PLAN_H
 #define QUERN_PLAN_H
-
-#include <quern/graph.h>
 
 #ifdef __cplusplus
 extern "C" {

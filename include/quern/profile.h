@@ -11,10 +11,9 @@
  * A path is one trace file or a log directory. In a directory every folder that holds files named
  * <worker>[.<digits>].pt.trace.json[.gz] is a run. Opening lists; a trace is read and analysed when a view first needs it and
  * is kept until close. A profile is used by one thread at a time; different profiles share nothing. */
+#include <quern/quern.h> /* which includes this file at its end: either way in, everything is there, in order */
 #ifndef QUERN_PROFILE_H
 #define QUERN_PROFILE_H
-
-#include <quern/quern.h>
 
 #ifdef __cplusplus
 extern "C" {

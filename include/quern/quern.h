@@ -420,4 +420,10 @@ QN_API uint64_t qn_context_events(const qn_context *context);
 #ifdef __cplusplus
 }
 #endif
+
+/* The rest of the API, by subject. */
+#include <quern/graph.h>
+#include <quern/plan.h>
+#include <quern/profile.h>
+#include <quern/record.h>
 #endif

@@ -17,10 +17,9 @@
  * without lock or allocation, so contexts on different threads never meet; like the context, its ring belongs to one thread at a
  * time. Writing the file may happen on any thread while others go on recording. The qn_record_ functions do nothing on a context
  * that is not attached, so programs call them unconditionally. Times are nanoseconds of one monotonic clock. */
+#include <quern/quern.h> /* which includes this file at its end: either way in, everything is there, in order */
 #ifndef QUERN_RECORD_H
 #define QUERN_RECORD_H
-
-#include <quern/quern.h>
 
 #ifdef __cplusplus
 extern "C" {

@@ -8,86 +8,86 @@
 static int header(qir_reader *r) {
     qir_span word;
     int64_t version;
-    while (qir_at_line_end(r))
-        if (!qir_next_line(r)) return qir_fail(r, r->at, "there is no graph here: the first line must be 'quern graph 1'");
+    while (qn_qir_at_line_end(r))
+        if (!qn_qir_next_line(r)) return qn_qir_fail(r, r->at, "there is no graph here: the first line must be 'quern graph 1'");
     const char *at = r->at;
-    if (!qir_word(r, "'quern graph 1'", &word) || !qir_is(word, "quern") || !qir_word(r, "'quern graph 1'", &word) ||
-        !qir_is(word, "graph"))
-        return qir_fail(r, at, "the first line must be 'quern graph 1'");
-    if (!qir_integer(r, "a version", &version)) return 0;
+    if (!qn_qir_word(r, "'quern graph 1'", &word) || !qn_qir_is(word, "quern") || !qn_qir_word(r, "'quern graph 1'", &word) ||
+        !qn_qir_is(word, "graph"))
+        return qn_qir_fail(r, at, "the first line must be 'quern graph 1'");
+    if (!qn_qir_integer(r, "a version", &version)) return 0;
     return version == 1 ? 1
-                        : qir_fail(r, at, "version %lld of the text form is not known, this is version 1", (long long)version);
+                        : qn_qir_fail(r, at, "version %lld of the text form is not known, this is version 1", (long long)version);
 }
 
 static int symbol(qir_reader *r) {
     int64_t least, most, by = 1;
     qir_span word;
-    qir_skip_blanks(r);
+    qn_qir_skip_blanks(r);
     const char *at = r->at;
-    if (qir_peek(r) == '"') {
-        if (!qir_string(r, "a symbol's name")) return 0;
+    if (qn_qir_peek(r) == '"') {
+        if (!qn_qir_string(r, "a symbol's name")) return 0;
     } else {
-        if (!qir_word(r, "a symbol's name", &word)) return 0;
+        if (!qn_qir_word(r, "a symbol's name", &word)) return 0;
         r->string.n = 0;
-        if (!QN_VEC_ROOM(&r->g->arena, &r->string, word.n + 1)) return qir_no_memory(r);
+        if (!QN_VEC_ROOM(&r->g->arena, &r->string, word.n + 1)) return qn_qir_no_memory(r);
         memcpy(r->string.at, word.at, word.n);
         r->string.at[word.n] = 0;
     }
     for (size_t i = 0; i < r->g->symbols.n; i++)
         if (strcmp(qn_ir_string(r->g, r->g->symbols.at[i].name), r->string.at) == 0)
-            return qir_fail(r, at, "this symbol is declared already");
-    if (!qir_integer(r, "the least extent", &least) || !qir_expect(r, '.', "between the bounds") ||
-        !qir_expect(r, '.', "between the bounds") || !qir_integer(r, "the largest extent", &most))
+            return qn_qir_fail(r, at, "this symbol is declared already");
+    if (!qn_qir_integer(r, "the least extent", &least) || !qn_qir_expect(r, '.', "between the bounds") ||
+        !qn_qir_expect(r, '.', "between the bounds") || !qn_qir_integer(r, "the largest extent", &most))
         return 0;
-    if (!qir_at_line_end(r)) {
-        if (!qir_word(r, "'by'", &word)) return 0;
-        if (!qir_is(word, "by")) return qir_fail(r, word.at, "only 'by' may follow a symbol's bounds");
-        if (!qir_integer(r, "a step", &by)) return 0;
+    if (!qn_qir_at_line_end(r)) {
+        if (!qn_qir_word(r, "'by'", &word)) return 0;
+        if (!qn_qir_is(word, "by")) return qn_qir_fail(r, word.at, "only 'by' may follow a symbol's bounds");
+        if (!qn_qir_integer(r, "a step", &by)) return 0;
     }
     qn_graph_symbol(r->g, r->string.at, least, most, by);
-    return qir_check_graph(r, at);
+    return qn_qir_check_graph(r, at);
 }
 
 static int leaf(qir_reader *r, qn_value_kind kind) {
     qir_span name;
     qn_shape shape;
     qn_val value;
-    qir_skip_blanks(r);
+    qn_qir_skip_blanks(r);
     const char *at = r->at;
-    if (!qir_value_name(r, &name) || !qir_type(r, &shape)) return 0;
+    if (!qn_qir_value_name(r, &name) || !qn_qir_type(r, &shape)) return 0;
     if (kind == QN_VALUE_CONSTANT) {
-        if (!qir_expect(r, '=', "before the data") || !qir_constant(r, &shape)) return 0;
+        if (!qn_qir_expect(r, '=', "before the data") || !qn_qir_constant(r, &shape)) return 0;
         value = qn_graph_constant(r->g, (qn_dtype)shape.dtype, shape.rank, shape.d, r->data.at, r->data.n);
-        return qir_check_graph(r, at) && qir_define(r, name, value);
+        return qn_qir_check_graph(r, at) && qn_qir_define(r, name, value);
     }
-    if (qir_peek(r) == '"') {
-        if (!qir_string(r, "a name")) return 0;
+    if (qn_qir_peek(r) == '"') {
+        if (!qn_qir_string(r, "a name")) return 0;
     } else { /* the value's name is its name */
         r->string.n = 0;
-        if (!QN_VEC_ROOM(&r->g->arena, &r->string, name.n + 1)) return qir_no_memory(r);
+        if (!QN_VEC_ROOM(&r->g->arena, &r->string, name.n + 1)) return qn_qir_no_memory(r);
         memcpy(r->string.at, name.at, name.n);
         r->string.at[name.n] = 0;
     }
     value = (kind == QN_VALUE_INPUT ? qn_graph_input : qn_graph_param)(r->g, r->string.at, (qn_dtype)shape.dtype, shape.rank,
                                                                        shape.d);
-    return qir_check_graph(r, at) && qir_define(r, name, value);
+    return qn_qir_check_graph(r, at) && qn_qir_define(r, name, value);
 }
 
 static int used_value(qir_reader *r, qn_val *value) {
     char text[64];
     qir_span name;
-    if (!qir_value_name(r, &name)) return 0;
-    return qir_find(r, name, value) ||
-           qir_fail(r, name.at - 1, "%%%s is used before it is defined", qir_copy(name, text, sizeof text));
+    if (!qn_qir_value_name(r, &name)) return 0;
+    return qn_qir_find(r, name, value) ||
+           qn_qir_fail(r, name.at - 1, "%%%s is used before it is defined", qn_qir_copy(name, text, sizeof text));
 }
 
 static int output(qir_reader *r) {
     qn_val value;
-    qir_skip_blanks(r);
+    qn_qir_skip_blanks(r);
     const char *at = r->at;
-    if (!used_value(r, &value) || !qir_string(r, "the output's name")) return 0;
+    if (!used_value(r, &value) || !qn_qir_string(r, "the output's name")) return 0;
     qn_graph_output(r->g, value, r->string.at);
-    return qir_check_graph(r, at);
+    return qn_qir_check_graph(r, at);
 }
 
 /* A node's line, before it is believed. */
@@ -106,22 +106,22 @@ typedef struct statement {
 static int op_name(qir_reader *r, statement *s) {
     char text[64];
     qir_span word;
-    if (!qir_word(r, "an op", &word)) return 0;
+    if (!qn_qir_word(r, "an op", &word)) return 0;
     s->op_at = word.at;
-    s->op = word.n < sizeof text ? qn_op_from_name(qir_copy(word, text, sizeof text)) : -1;
-    if (s->op < 0) return qir_fail(r, word.at, "there is no op '%s'", qir_copy(word, text, sizeof text));
+    s->op = word.n < sizeof text ? qn_op_from_name(qn_qir_copy(word, text, sizeof text)) : -1;
+    if (s->op < 0) return qn_qir_fail(r, word.at, "there is no op '%s'", qn_qir_copy(word, text, sizeof text));
     int subops = qn_subop_count(s->op);
     if (!subops && (r->at == r->end || *r->at != '.')) return 1;
-    if (!subops) return qir_fail(r, r->at, "%s has no sub-ops", qn_op_describe(s->op)->name);
-    if (!qir_expect(r, '.', "and a sub-op") || !qir_word(r, "a sub-op", &word)) return 0;
-    s->subop = word.n < sizeof text ? qn_subop_from_name(s->op, qir_copy(word, text, sizeof text)) : -1;
+    if (!subops) return qn_qir_fail(r, r->at, "%s has no sub-ops", qn_op_describe(s->op)->name);
+    if (!qn_qir_expect(r, '.', "and a sub-op") || !qn_qir_word(r, "a sub-op", &word)) return 0;
+    s->subop = word.n < sizeof text ? qn_subop_from_name(s->op, qn_qir_copy(word, text, sizeof text)) : -1;
     return s->subop >= 0 ||
-           qir_fail(r, word.at, "%s has no sub-op '%s'", qn_op_describe(s->op)->name, qir_copy(word, text, sizeof text));
+           qn_qir_fail(r, word.at, "%s has no sub-op '%s'", qn_op_describe(s->op)->name, qn_qir_copy(word, text, sizeof text));
 }
 
 static int sources(qir_reader *r, statement *s) {
-    for (int c = qir_peek(r); c == '%' || c == '_'; c = qir_peek(r)) {
-        if (s->n_src == QN_MAX_SRC) return qir_fail(r, r->at, "more than %d sources", QN_MAX_SRC);
+    for (int c = qn_qir_peek(r); c == '%' || c == '_'; c = qn_qir_peek(r)) {
+        if (s->n_src == QN_MAX_SRC) return qn_qir_fail(r, r->at, "more than %d sources", QN_MAX_SRC);
         qn_val *src = &s->src[s->n_src++];
         *src = QN_VAL_NONE;
         if (c == '_') r->at++;
@@ -132,12 +132,12 @@ static int sources(qir_reader *r, statement *s) {
 
 static int types(qir_reader *r, statement *s) {
     do {
-        if (s->n_types == s->n_out) return qir_fail(r, r->at, "more types than results");
-        qir_skip_blanks(r);
+        if (s->n_types == s->n_out) return qn_qir_fail(r, r->at, "more types than results");
+        qn_qir_skip_blanks(r);
         s->type_at[s->n_types] = r->at;
-        if (!qir_type(r, &s->type[s->n_types++])) return 0;
-    } while (qir_accept(r, ','));
-    return s->n_types == s->n_out || qir_fail(r, r->at, "%d types for %d results", s->n_types, s->n_out);
+        if (!qn_qir_type(r, &s->type[s->n_types++])) return 0;
+    } while (qn_qir_accept(r, ','));
+    return s->n_types == s->n_out || qn_qir_fail(r, r->at, "%d types for %d results", s->n_types, s->n_out);
 }
 
 /* The types that are written are promises about what the op infers. */
@@ -150,7 +150,7 @@ static int check_types(qir_reader *r, const statement *s, const qn_val *made) {
         if (same) continue;
         qn_ir_shape_format(r->g, shape, is, sizeof is);
         qn_ir_shape_format(r->g, &s->type[i], written, sizeof written);
-        return qir_fail(r, s->type_at[i], "%%%s is %s, but %s is written", qir_copy(s->out[i], name, sizeof name), is, written);
+        return qn_qir_fail(r, s->type_at[i], "%%%s is %s, but %s is written", qn_qir_copy(s->out[i], name, sizeof name), is, written);
     }
     return 1;
 }
@@ -158,9 +158,9 @@ static int check_types(qir_reader *r, const statement *s, const qn_val *made) {
 static int finish_node(qir_reader *r, const statement *s) {
     qn_val made[QN_MAX_DST];
     qn_graph_apply(r->g, s->op, s->subop, s->n_src, s->src, s->has_attr ? s->attr : NULL, s->n_out, made);
-    if (!qir_check_graph(r, s->op_at) || !check_types(r, s, made)) return 0;
+    if (!qn_qir_check_graph(r, s->op_at) || !check_types(r, s, made)) return 0;
     for (int i = 0; i < s->n_out; i++)
-        if (!qir_define(r, s->out[i], made[i])) return 0;
+        if (!qn_qir_define(r, s->out[i], made[i])) return 0;
     return 1;
 }
 
@@ -168,20 +168,20 @@ static int node(qir_reader *r) {
     statement s;
     memset(&s, 0, sizeof s);
     do {
-        if (s.n_out == QN_MAX_DST) return qir_fail(r, r->at, "more than %d results", QN_MAX_DST);
-        if (!qir_value_name(r, &s.out[s.n_out++])) return 0;
-    } while (qir_accept(r, ','));
-    if (!qir_expect(r, '=', "behind the results") || !op_name(r, &s) || !sources(r, &s)) return 0;
-    if (qir_peek(r) == '{') {
+        if (s.n_out == QN_MAX_DST) return qn_qir_fail(r, r->at, "more than %d results", QN_MAX_DST);
+        if (!qn_qir_value_name(r, &s.out[s.n_out++])) return 0;
+    } while (qn_qir_accept(r, ','));
+    if (!qn_qir_expect(r, '=', "behind the results") || !op_name(r, &s) || !sources(r, &s)) return 0;
+    if (qn_qir_peek(r) == '{') {
         s.has_attr = 1;
-        if (!qir_attributes(r, qn_op_describe(s.op), s.attr)) return 0;
+        if (!qn_qir_attributes(r, qn_op_describe(s.op), s.attr)) return 0;
     }
-    if (qir_accept(r, ':') && !types(r, &s)) return 0;
+    if (qn_qir_accept(r, ':') && !types(r, &s)) return 0;
     r->g->forced_label = 0;
-    if (qir_accept(r, '@')) {
-        if (!qir_string(r, "a label")) return 0;
+    if (qn_qir_accept(r, '@')) {
+        if (!qn_qir_string(r, "a label")) return 0;
         r->g->forced_label = qn_ir_text(r->g, r->string.at);
-        if (!qir_check_graph(r, r->at)) return 0;
+        if (!qn_qir_check_graph(r, r->at)) return 0;
     }
     return finish_node(r, &s);
 }
@@ -189,23 +189,23 @@ static int node(qir_reader *r) {
 static int line(qir_reader *r) {
     char text[32];
     qir_span word;
-    if (qir_at_line_end(r)) return 1;
-    if (qir_peek(r) == '%') return node(r);
-    if (!qir_word(r, "a statement", &word)) return 0;
-    if (qir_is(word, "symbol")) return symbol(r);
-    if (qir_is(word, "input")) return leaf(r, QN_VALUE_INPUT);
-    if (qir_is(word, "param")) return leaf(r, QN_VALUE_PARAM);
-    if (qir_is(word, "const")) return leaf(r, QN_VALUE_CONSTANT);
-    if (qir_is(word, "output")) return output(r);
-    return qir_fail(r, word.at, "'%s' is no statement: symbol, input, param, const, output, or %%name = op",
-                    qir_copy(word, text, sizeof text));
+    if (qn_qir_at_line_end(r)) return 1;
+    if (qn_qir_peek(r) == '%') return node(r);
+    if (!qn_qir_word(r, "a statement", &word)) return 0;
+    if (qn_qir_is(word, "symbol")) return symbol(r);
+    if (qn_qir_is(word, "input")) return leaf(r, QN_VALUE_INPUT);
+    if (qn_qir_is(word, "param")) return leaf(r, QN_VALUE_PARAM);
+    if (qn_qir_is(word, "const")) return leaf(r, QN_VALUE_CONSTANT);
+    if (qn_qir_is(word, "output")) return output(r);
+    return qn_qir_fail(r, word.at, "'%s' is no statement: symbol, input, param, const, output, or %%name = op",
+                    qn_qir_copy(word, text, sizeof text));
 }
 
 static int whole(qir_reader *r) {
     if (!header(r)) return 0;
     do {
-        if (!qir_at_line_end(r)) return qir_fail(r, r->at, "nothing may follow here");
-        if (!qir_next_line(r)) return 1;
+        if (!qn_qir_at_line_end(r)) return qn_qir_fail(r, r->at, "nothing may follow here");
+        if (!qn_qir_next_line(r)) return 1;
     } while (line(r));
     return 0;
 }

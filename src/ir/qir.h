@@ -34,36 +34,36 @@ typedef struct qir_reader {
 #if defined(__GNUC__)
 __attribute__((format(printf, 3, 4)))
 #endif
-int qir_fail(qir_reader *r, const char *at, const char *format, ...); /* 0 */
+int qn_qir_fail(qir_reader *r, const char *at, const char *format, ...); /* 0 */
 /* What the graph says went wrong, told at a position; 1 when nothing did. */
-int qir_check_graph(qir_reader *r, const char *at);
-int qir_no_memory(qir_reader *r); /* 0 */
+int qn_qir_check_graph(qir_reader *r, const char *at);
+int qn_qir_no_memory(qir_reader *r); /* 0 */
 
-void qir_skip_blanks(qir_reader *r);
-int qir_at_line_end(qir_reader *r); /* nothing but a comment is left */
-int qir_next_line(qir_reader *r);   /* 0 at the end of the text */
-int qir_peek(qir_reader *r);        /* the next byte that is not blank; -1 at the end of the text */
-int qir_accept(qir_reader *r, char byte);
-int qir_expect(qir_reader *r, char byte, const char *why);
-int qir_word(qir_reader *r, const char *what, qir_span *word); /* letters, digits and _ */
-int qir_value_name(qir_reader *r, qir_span *name);             /* %name */
-int qir_integer(qir_reader *r, const char *what, int64_t *value);
-int qir_number(qir_reader *r, qir_span *number); /* anything that looks like one */
-int qir_string(qir_reader *r, const char *what); /* into r->string */
-int qir_is(qir_span word, const char *text);
+void qn_qir_skip_blanks(qir_reader *r);
+int qn_qir_at_line_end(qir_reader *r); /* nothing but a comment is left */
+int qn_qir_next_line(qir_reader *r);   /* 0 at the end of the text */
+int qn_qir_peek(qir_reader *r);        /* the next byte that is not blank; -1 at the end of the text */
+int qn_qir_accept(qir_reader *r, char byte);
+int qn_qir_expect(qir_reader *r, char byte, const char *why);
+int qn_qir_word(qir_reader *r, const char *what, qir_span *word); /* letters, digits and _ */
+int qn_qir_value_name(qir_reader *r, qir_span *name);             /* %name */
+int qn_qir_integer(qir_reader *r, const char *what, int64_t *value);
+int qn_qir_number(qir_reader *r, qir_span *number); /* anything that looks like one */
+int qn_qir_string(qir_reader *r, const char *what); /* into r->string */
+int qn_qir_is(qir_span word, const char *text);
 /* A span as a C string of at most size - 1 bytes. */
-const char *qir_copy(qir_span span, char *text, size_t size);
+const char *qn_qir_copy(qir_span span, char *text, size_t size);
 
 /* ---- qir_parts.c: what statements are made of */
 
-int qir_find(qir_reader *r, qir_span name, qn_val *value);
-int qir_define(qir_reader *r, qir_span name, qn_val value);
-int qir_dim(qir_reader *r, int64_t *dim);
-int qir_type(qir_reader *r, qn_shape *shape);
+int qn_qir_find(qir_reader *r, qir_span name, qn_val *value);
+int qn_qir_define(qir_reader *r, qir_span name, qn_val value);
+int qn_qir_dim(qir_reader *r, int64_t *dim);
+int qn_qir_type(qir_reader *r, qn_shape *shape);
 /* {name=value, ...} over a record of defaults. */
-int qir_attributes(qir_reader *r, const qn_op_info *op, void *record);
+int qn_qir_attributes(qir_reader *r, const qn_op_info *op, void *record);
 /* Bytes of a constant into r->data. */
-int qir_constant(qir_reader *r, const qn_shape *shape);
+int qn_qir_constant(qir_reader *r, const qn_shape *shape);
 
 /* "f32[batch, 784]", as snprintf; used in sentences. */
 int qn_ir_shape_format(const qn_graph *g, const qn_shape *shape, char *text, size_t size);

@@ -19,7 +19,7 @@ static qir_name *slot_of(qir_name *names, size_t n, qir_span name, uint32_t hash
     }
 }
 
-int qir_find(qir_reader *r, qir_span name, qn_val *value) {
+int qn_qir_find(qir_reader *r, qir_span name, qn_val *value) {
     qir_name *s = r->names.n ? slot_of(r->names.at, r->names.n, name, hash_of(name)) : NULL;
     if (!s || !s->text.at) return 0;
     *value = s->value;
@@ -30,7 +30,7 @@ int qir_find(qir_reader *r, qir_span name, qn_val *value) {
 static int grow_names(qir_reader *r) {
     size_t n = r->names.n ? r->names.n * 2 : 64;
     qir_name *slots = qn_arena_resize(&r->g->arena, NULL, n, sizeof *slots);
-    if (!slots) return qir_no_memory(r);
+    if (!slots) return qn_qir_no_memory(r);
     memset(slots, 0, n * sizeof *slots);
     for (size_t i = 0; i < r->names.n; i++)
         if (r->names.at[i].text.at) *slot_of(slots, n, r->names.at[i].text, r->names.at[i].hash) = r->names.at[i];
@@ -40,12 +40,12 @@ static int grow_names(qir_reader *r) {
     return 1;
 }
 
-int qir_define(qir_reader *r, qir_span name, qn_val value) {
+int qn_qir_define(qir_reader *r, qir_span name, qn_val value) {
     char text[64];
     if ((r->n_names + 1) * 2 > r->names.n && !grow_names(r)) return 0;
     uint32_t hash = hash_of(name);
     qir_name *s = slot_of(r->names.at, r->names.n, name, hash);
-    if (s->text.at) return qir_fail(r, name.at - 1, "%%%s is defined already", qir_copy(name, text, sizeof text));
+    if (s->text.at) return qn_qir_fail(r, name.at - 1, "%%%s is defined already", qn_qir_copy(name, text, sizeof text));
     *s = (qir_name){name, hash, value};
     r->n_names++;
     return 1;
@@ -55,34 +55,34 @@ int qir_define(qir_reader *r, qir_span name, qn_val value) {
 
 static int symbol(qir_reader *r, int64_t *dim) {
     char text[64];
-    qir_skip_blanks(r);
+    qn_qir_skip_blanks(r);
     const char *at = r->at;
     qir_span word;
-    if (qir_peek(r) == '"') {
-        if (!qir_string(r, "a symbol")) return 0;
+    if (qn_qir_peek(r) == '"') {
+        if (!qn_qir_string(r, "a symbol")) return 0;
         word = (qir_span){r->string.at, r->string.n};
-    } else if (!qir_word(r, "an extent", &word)) {
+    } else if (!qn_qir_word(r, "an extent", &word)) {
         return 0;
     }
     for (size_t i = 0; i < r->g->symbols.n; i++) {
         const qn_ir_symbol *s = &r->g->symbols.at[i];
-        if (!qir_is(word, qn_ir_string(r->g, s->name))) continue;
+        if (!qn_qir_is(word, qn_ir_string(r->g, s->name))) continue;
         *dim = qn_graph_symbol(r->g, qn_ir_string(r->g, s->name), s->least, s->most, s->multiple_of);
-        return qir_check_graph(r, at);
+        return qn_qir_check_graph(r, at);
     }
-    return qir_fail(r, at, "there is no symbol '%s'", qir_copy(word, text, sizeof text));
+    return qn_qir_fail(r, at, "there is no symbol '%s'", qn_qir_copy(word, text, sizeof text));
 }
 
 static int sum(qir_reader *r, int depth, int64_t *dim);
 
 static int atom(qir_reader *r, int depth, int64_t *dim) {
-    int c = qir_peek(r);
+    int c = qn_qir_peek(r);
     if (c == '(') {
-        if (depth == QN_IR_MAX_TERMS) return qir_fail(r, r->at, "more than %d brackets in one another", QN_IR_MAX_TERMS);
+        if (depth == QN_IR_MAX_TERMS) return qn_qir_fail(r, r->at, "more than %d brackets in one another", QN_IR_MAX_TERMS);
         r->at++;
-        return sum(r, depth + 1, dim) && qir_expect(r, ')', "behind an extent");
+        return sum(r, depth + 1, dim) && qn_qir_expect(r, ')', "behind an extent");
     }
-    return (c >= '0' && c <= '9') || c == '-' ? qir_integer(r, "an extent", dim) : symbol(r, dim);
+    return (c >= '0' && c <= '9') || c == '-' ? qn_qir_integer(r, "an extent", dim) : symbol(r, dim);
 }
 
 static int product(qir_reader *r, int depth, int64_t *dim) {
@@ -90,11 +90,11 @@ static int product(qir_reader *r, int depth, int64_t *dim) {
     if (!atom(r, depth, dim)) return 0;
     for (;;) {
         const char *at = r->at;
-        int times = qir_accept(r, '*');
-        if (!times && !qir_accept(r, '/')) return 1;
+        int times = qn_qir_accept(r, '*');
+        if (!times && !qn_qir_accept(r, '/')) return 1;
         if (!atom(r, depth, &right)) return 0;
         *dim = times ? qn_graph_dim_mul(r->g, *dim, right) : qn_graph_dim_div(r->g, *dim, right);
-        if (!qir_check_graph(r, at)) return 0;
+        if (!qn_qir_check_graph(r, at)) return 0;
     }
 }
 
@@ -103,59 +103,59 @@ static int sum(qir_reader *r, int depth, int64_t *dim) {
     if (!product(r, depth, dim)) return 0;
     for (;;) {
         const char *at = r->at;
-        if (!qir_accept(r, '+')) return 1;
+        if (!qn_qir_accept(r, '+')) return 1;
         if (!product(r, depth, &right)) return 0;
         *dim = qn_graph_dim_add(r->g, *dim, right);
-        if (!qir_check_graph(r, at)) return 0;
+        if (!qn_qir_check_graph(r, at)) return 0;
     }
 }
 
-int qir_dim(qir_reader *r, int64_t *dim) { return sum(r, 0, dim); }
+int qn_qir_dim(qir_reader *r, int64_t *dim) { return sum(r, 0, dim); }
 
 static int dtype(qir_reader *r, int may_be_none, uint32_t *number) {
     char text[32];
     qir_span word;
-    if (!qir_word(r, "a dtype", &word)) return 0;
+    if (!qn_qir_word(r, "a dtype", &word)) return 0;
     *number = QN_DTYPE_NONE;
-    if (may_be_none && qir_is(word, "none")) return 1;
-    *number = word.n < sizeof text ? (uint32_t)qn_dtype_from_name(qir_copy(word, text, sizeof text)) : QN_DTYPE_NONE;
-    return *number != QN_DTYPE_NONE ? 1 : qir_fail(r, word.at, "there is no dtype '%s'", qir_copy(word, text, sizeof text));
+    if (may_be_none && qn_qir_is(word, "none")) return 1;
+    *number = word.n < sizeof text ? (uint32_t)qn_dtype_from_name(qn_qir_copy(word, text, sizeof text)) : QN_DTYPE_NONE;
+    return *number != QN_DTYPE_NONE ? 1 : qn_qir_fail(r, word.at, "there is no dtype '%s'", qn_qir_copy(word, text, sizeof text));
 }
 
-int qir_type(qir_reader *r, qn_shape *shape) {
+int qn_qir_type(qir_reader *r, qn_shape *shape) {
     memset(shape, 0, sizeof *shape);
-    if (!dtype(r, 0, &shape->dtype) || !qir_expect(r, '[', "before the extents")) return 0;
+    if (!dtype(r, 0, &shape->dtype) || !qn_qir_expect(r, '[', "before the extents")) return 0;
     do {
-        qir_skip_blanks(r);
+        qn_qir_skip_blanks(r);
         const char *at = r->at;
-        if (shape->rank == QN_MAX_RANK) return qir_fail(r, at, "more than %d axes", QN_MAX_RANK);
+        if (shape->rank == QN_MAX_RANK) return qn_qir_fail(r, at, "more than %d axes", QN_MAX_RANK);
         int64_t *d = &shape->d[shape->rank++];
-        if (!qir_dim(r, d)) return 0;
-        if (*d < 0 && !qn_dim_is_symbolic(*d)) return qir_fail(r, at, "an extent cannot be %lld", (long long)*d);
-    } while (qir_accept(r, ','));
-    return qir_expect(r, ']', "behind the extents");
+        if (!qn_qir_dim(r, d)) return 0;
+        if (*d < 0 && !qn_dim_is_symbolic(*d)) return qn_qir_fail(r, at, "an extent cannot be %lld", (long long)*d);
+    } while (qn_qir_accept(r, ','));
+    return qn_qir_expect(r, ']', "behind the extents");
 }
 
 /* ---- Attributes */
 
 static int dims_list(qir_reader *r, qn_dims *list) {
     memset(list, 0, sizeof *list);
-    if (!qir_expect(r, '(', "before a list")) return 0;
-    if (qir_accept(r, ')')) return 1;
+    if (!qn_qir_expect(r, '(', "before a list")) return 0;
+    if (qn_qir_accept(r, ')')) return 1;
     do {
-        if (list->rank == QN_MAX_RANK) return qir_fail(r, r->at, "more than %d numbers in a list", QN_MAX_RANK);
-        if (!qir_dim(r, &list->d[list->rank++])) return 0;
-    } while (qir_accept(r, ','));
-    return qir_expect(r, ')', "behind a list");
+        if (list->rank == QN_MAX_RANK) return qn_qir_fail(r, r->at, "more than %d numbers in a list", QN_MAX_RANK);
+        if (!qn_qir_dim(r, &list->d[list->rank++])) return 0;
+    } while (qn_qir_accept(r, ','));
+    return qn_qir_expect(r, ')', "behind a list");
 }
 
 /* Numbers of 32 bits, whose ranges the op's guard checks further. */
 static int small_number(qir_reader *r, qn_dtype as, void *field) {
     char text[64];
     qir_span number;
-    if (!qir_number(r, &number)) return 0;
+    if (!qn_qir_number(r, &number)) return 0;
     if (qn_ir_number_parse(as, number.at, number.n, field)) return 1;
-    return qir_fail(r, number.at, "'%s' is no %s number", qir_copy(number, text, sizeof text), qn_dtype_describe(as)->name);
+    return qn_qir_fail(r, number.at, "'%s' is no %s number", qn_qir_copy(number, text, sizeof text), qn_dtype_describe(as)->name);
 }
 
 static int attribute_value(qir_reader *r, const qn_attr_info *a, const char *at, void *field) {
@@ -164,7 +164,7 @@ static int attribute_value(qir_reader *r, const qn_attr_info *a, const char *at,
     case QN_ATTR_KIND_f32: return small_number(r, QN_DTYPE_F32, field);
     case QN_ATTR_KIND_i32:
     case QN_ATTR_KIND_bool: return small_number(r, QN_DTYPE_I32, field);
-    case QN_ATTR_KIND_i64: return qir_dim(r, field);
+    case QN_ATTR_KIND_i64: return qn_qir_dim(r, field);
     case QN_ATTR_KIND_dims: return dims_list(r, field);
     case QN_ATTR_KIND_dtype:
         if (!dtype(r, a->required ? 0 : 1, &number)) return 0;
@@ -172,31 +172,31 @@ static int attribute_value(qir_reader *r, const qn_attr_info *a, const char *at,
         return 1;
     case QN_ATTR_KIND_fn: break;
     }
-    return qir_fail(r, at, "attribute '%s' is a callback, which text cannot hold", a->name);
+    return qn_qir_fail(r, at, "attribute '%s' is a callback, which text cannot hold", a->name);
 }
 
 static int attribute(qir_reader *r, const qn_op_info *op, uint64_t *seen, void *record) {
     char text[64];
     qir_span word;
-    if (!qir_word(r, "an attribute", &word)) return 0;
+    if (!qn_qir_word(r, "an attribute", &word)) return 0;
     int i = 0;
-    while (i < op->n_attr && !qir_is(word, op->attr[i].name)) i++;
-    if (i == op->n_attr) return qir_fail(r, word.at, "%s has no attribute '%s'", op->name, qir_copy(word, text, sizeof text));
-    if (*seen >> i & 1) return qir_fail(r, word.at, "attribute '%s' is given twice", op->attr[i].name);
+    while (i < op->n_attr && !qn_qir_is(word, op->attr[i].name)) i++;
+    if (i == op->n_attr) return qn_qir_fail(r, word.at, "%s has no attribute '%s'", op->name, qn_qir_copy(word, text, sizeof text));
+    if (*seen >> i & 1) return qn_qir_fail(r, word.at, "attribute '%s' is given twice", op->attr[i].name);
     *seen |= (uint64_t)1 << i;
-    return qir_expect(r, '=', "behind an attribute") &&
+    return qn_qir_expect(r, '=', "behind an attribute") &&
            attribute_value(r, &op->attr[i], word.at, (char *)record + op->attr[i].offset);
 }
 
-int qir_attributes(qir_reader *r, const qn_op_info *op, void *record) {
+int qn_qir_attributes(qir_reader *r, const qn_op_info *op, void *record) {
     uint64_t seen = 0;
     memcpy(record, op->attr_default, op->attr_bytes);
-    if (!qir_expect(r, '{', "before attributes")) return 0;
-    if (qir_accept(r, '}')) return 1;
+    if (!qn_qir_expect(r, '{', "before attributes")) return 0;
+    if (qn_qir_accept(r, '}')) return 1;
     do {
         if (!attribute(r, op, &seen, record)) return 0;
-    } while (qir_accept(r, ','));
-    return qir_expect(r, '}', "behind the attributes");
+    } while (qn_qir_accept(r, ','));
+    return qn_qir_expect(r, '}', "behind the attributes");
 }
 
 /* ---- Constants. The data is never longer than the text it is written in, times eight. */
@@ -211,40 +211,40 @@ static int base64_digit(char c) {
 static int constant_bytes(qir_reader *r) {
     const char *start = r->at++, *quote = memchr(r->at, '"', (size_t)(r->end - r->at));
     size_t n = quote ? (size_t)(quote - r->at) : 0, pad = 0;
-    if (!quote) return qir_fail(r, start, "these bytes are not closed");
+    if (!quote) return qn_qir_fail(r, start, "these bytes are not closed");
     while (pad < 2 && pad < n && r->at[n - 1 - pad] == '=') pad++;
-    if (n % 4) return qir_fail(r, start, "base64 comes in groups of four, here are %zu characters", n);
-    if (!QN_VEC_ROOM(&r->g->arena, &r->data, n / 4 * 3 + 1)) return qir_no_memory(r);
+    if (n % 4) return qn_qir_fail(r, start, "base64 comes in groups of four, here are %zu characters", n);
+    if (!QN_VEC_ROOM(&r->g->arena, &r->data, n / 4 * 3 + 1)) return qn_qir_no_memory(r);
     for (size_t i = 0; i < n; i += 4) {
         uint32_t group = 0;
         for (size_t k = 0; k < 4; k++) {
             int digit = i + k >= n - pad ? 0 : base64_digit(r->at[i + k]);
-            if (digit < 0) return qir_fail(r, r->at + i + k, "this is no character of base64");
+            if (digit < 0) return qn_qir_fail(r, r->at + i + k, "this is no character of base64");
             group = group << 6 | (uint32_t)digit;
         }
         for (int k = 0; k < 3; k++) r->data.at[r->data.n++] = (char)(group >> (16 - 8 * k));
     }
     for (size_t k = 1; k <= pad; k++)
-        if (r->data.at[r->data.n - k]) return qir_fail(r, quote - pad - 1, "base64 with bits behind its end");
+        if (r->data.at[r->data.n - k]) return qn_qir_fail(r, quote - pad - 1, "base64 with bits behind its end");
     r->data.n -= pad;
     r->at = quote + 1;
     return 1;
 }
 
-int qir_constant(qir_reader *r, const qn_shape *shape) {
+int qn_qir_constant(qir_reader *r, const qn_shape *shape) {
     char text[64];
     qir_span number;
     const qn_dtype_info *type = qn_dtype_describe((qn_dtype)shape->dtype);
     r->data.n = 0;
-    if (qir_peek(r) == '"') return constant_bytes(r);
+    if (qn_qir_peek(r) == '"') return constant_bytes(r);
     if (!qn_ir_number_is((qn_dtype)shape->dtype))
-        return qir_fail(r, r->at, "the data of %s is written as bytes: base64 in quotes", type->name);
+        return qn_qir_fail(r, r->at, "the data of %s is written as bytes: base64 in quotes", type->name);
     do {
-        if (!QN_VEC_ROOM(&r->g->arena, &r->data, 8)) return qir_no_memory(r);
-        if (!qir_number(r, &number)) return 0;
+        if (!QN_VEC_ROOM(&r->g->arena, &r->data, 8)) return qn_qir_no_memory(r);
+        if (!qn_qir_number(r, &number)) return 0;
         if (!qn_ir_number_parse((qn_dtype)shape->dtype, number.at, number.n, r->data.at + r->data.n))
-            return qir_fail(r, number.at, "'%s' is no %s number", qir_copy(number, text, sizeof text), type->name);
+            return qn_qir_fail(r, number.at, "'%s' is no %s number", qn_qir_copy(number, text, sizeof text), type->name);
         r->data.n += (size_t)type->bytes;
-    } while (qir_accept(r, ','));
+    } while (qn_qir_accept(r, ','));
     return 1;
 }

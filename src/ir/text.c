@@ -26,9 +26,10 @@ qn_ir_name *qn_ir_name_find(const qn_graph *g, const char *text) {
 /* At most half of the slots are taken. */
 static int make_room(qn_graph *g, size_t bytes) {
     if (!QN_VEC_ROOM(&g->arena, &g->text, bytes) || !QN_VEC_ROOM(&g->arena, &g->names, 1)) return 0;
-    if ((g->names.n + 1) * 2 <= g->name_slots.n) return 1;
+    if ((g->names.n + 1) * 2 <= g->name_slots.n) return g->name_slots.at != NULL;
     size_t n = g->name_slots.n ? g->name_slots.n * 2 : 64;
-    if (!QN_VEC_ROOM(&g->arena, &g->name_slots, n - g->name_slots.n)) return 0;
+    if (!QN_VEC_ROOM(&g->arena, &g->name_slots, n - g->name_slots.n) || !g->name_slots.at || !g->names.at || !g->text.at)
+        return 0;
     g->name_slots.n = n;
     for (size_t i = 0; i < n; i++) g->name_slots.at[i] = -1;
     for (size_t i = 0; i < g->names.n; i++)
@@ -40,7 +41,7 @@ int32_t qn_ir_text(qn_graph *g, const char *text) {
     const qn_ir_name *known = qn_ir_name_find(g, text);
     if (known) return known->text;
     size_t n = strlen(text) + 1;
-    if (n > INT32_MAX / 2 - g->text.n || !make_room(g, n)) {
+    if (n > INT32_MAX / 2 - g->text.n || !make_room(g, n) || !g->names.at) {
         qn_ir_fail(g, QN_NO_MEMORY, "no memory for a name of %zu bytes", n);
         return -1;
     }

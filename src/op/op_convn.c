@@ -195,8 +195,8 @@ static char *image_row(const form *f, const qn_tensor *t, int64_t n, int64_t cha
     return qn_at(t, at);
 }
 
-static qn_strip strip_of(const qn_tensor *t, char *row) {
-    qn_strip s = {(qn_dtype)t->dtype, row, qn_nb(t, 0)};
+static qn_strip strip_of(const form *f, const qn_tensor *t, int64_t n, int64_t channel, int64_t depth, int64_t height) {
+    qn_strip s = {(qn_dtype)t->dtype, image_row(f, t, n, channel, depth, height), qn_nb(t, 0)};
     return s;
 }
 
@@ -213,7 +213,7 @@ static void collect_row(const form *f, int64_t n, int64_t o, int64_t od, int64_t
                 int64_t ih = qn_window_sample(height, oh, kh);
                 if (ih < 0 || ih >= height->in) continue;
                 char *w = image_row(f, f->w, o, c, kd, kh);
-                qn_strip samples = strip_of(f->many, image_row(f, f->many, n, o / f->few_group * f->many_group + c, id, ih));
+                qn_strip samples = strip_of(f, f->many, n, o / f->few_group * f->many_group + c, id, ih);
                 for (int64_t kw = 0; kw < width->taps; kw++)
                     qn_window_collect(width, kw, samples, qn_load_one((qn_dtype)f->w->dtype, w + kw * qn_nb(f->w, 0)), from, to,
                                       acc);
@@ -232,7 +232,7 @@ static void spread_row(const form *f, int64_t n, int64_t m, int64_t id, int64_t 
                 int64_t oh = qn_window_output(height, ih, kh);
                 if (oh < 0) continue;
                 char *w = image_row(f, f->w, c, m % f->many_group, kd, kh);
-                qn_strip values = strip_of(f->few, image_row(f, f->few, n, c, od, oh));
+                qn_strip values = strip_of(f, f->few, n, c, od, oh);
                 for (int64_t kw = 0; kw < width->taps; kw++)
                     qn_window_spread(width, kw, values, qn_load_one((qn_dtype)f->w->dtype, w + kw * qn_nb(f->w, 0)), from, to,
                                      acc);
@@ -313,9 +313,8 @@ static double weight_grad(const form *f, int64_t o, int64_t c, int64_t kd, int64
     for (int64_t n = 0; n < f->batch; n++)
         for (int64_t od = deep.first; od < deep.last; od++)
             for (int64_t oh = high.first; oh < high.last; oh++) {
-                char *samples = image_row(f, f->many, n, channel, qn_window_sample(depth, od, kd),
-                                          qn_window_sample(height, oh, kh));
-                sum += row_product(width, kw, strip_of(f->few, image_row(f, f->few, n, o, od, oh)), strip_of(f->many, samples));
+                int64_t id = qn_window_sample(depth, od, kd), ih = qn_window_sample(height, oh, kh);
+                sum += row_product(width, kw, strip_of(f, f->few, n, o, od, oh), strip_of(f, f->many, n, channel, id, ih));
             }
     return sum;
 }

@@ -52,15 +52,24 @@ static qn_status build_trees(prof_trace *trace, qn_error *error) {
     return status == QN_OK ? finish_trees(trace) : status;
 }
 
+/* Asked between passes, each of which is short against the reading. */
+static qn_status check_cancel(const prof_trace *trace, qn_error *error) {
+    int stop = trace->options.cancel && *trace->options.cancel;
+    return stop ? qn_error_set(error, QN_CANCELLED, "%s: the analysis was stopped", trace->path) : QN_OK;
+}
+
 qn_status qn_prof_analyse(prof_trace *trace, qn_error *error) {
-    qn_status status = qn_prof_classify(trace, error);
+    qn_status status = check_cancel(trace, error);
+    status = status == QN_OK ? qn_prof_classify(trace, error) : status;
+    status = status == QN_OK ? check_cancel(trace, error) : status;
     status = status == QN_OK ? build_trees(trace, error) : status;
+    status = status == QN_OK ? check_cancel(trace, error) : status;
     status = status == QN_OK ? qn_prof_steps(trace, error) : status;
     status = status == QN_OK ? qn_prof_split(trace, error) : status;
     status = status == QN_OK ? qn_prof_devices(trace, error) : status;
     status = status == QN_OK ? qn_prof_op_groups(trace) : status;
     status = status == QN_OK ? qn_prof_kernel_groups(trace) : status;
-    status = status == QN_OK ? qn_prof_memory(trace, error) : status;
+    status = status == QN_OK ? qn_prof_memory(trace) : status;
     return status == QN_OK ? qn_prof_modules(trace, error) : status;
 }
 

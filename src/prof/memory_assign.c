@@ -15,7 +15,7 @@ typedef struct cursor {
     int finished;
 } cursor;
 
-static qn_status name_device(prof_trace *trace, prof_mem *mem, qn_error *error) {
+static qn_status name_device(prof_trace *trace, prof_mem *mem) {
     const char *word = NULL;
     char name[8 + PROF_NUM_TEXT];
     int mlu = trace->dialect != QN_PROFILE_UPSTREAM, gpu = trace->dialect != QN_PROFILE_MLU_A;
@@ -29,9 +29,6 @@ static qn_status name_device(prof_trace *trace, prof_mem *mem, qn_error *error) 
         word = "MLU";
     }
     if (!word) {
-        if (trace->options.flags & QN_PROFILE_STRICT) {
-            return qn_error_set(error, QN_FORMAT, "a memory record of an unknown device type");
-        }
         return QN_OK; /* no name: the views leave the record out */
     }
     uint32_t id = qn_prof_value_text(&trace->text, mem->device_id);
@@ -198,10 +195,10 @@ static qn_status lay_out(prof_trace *trace) {
     return QN_OK;
 }
 
-qn_status qn_prof_memory(prof_trace *trace, qn_error *error) {
+qn_status qn_prof_memory(prof_trace *trace) {
     qn_status status = QN_OK;
     for (size_t i = 0; i < trace->mems.n && status == QN_OK; i++) {
-        status = name_device(trace, &trace->mems.at[i], error);
+        status = name_device(trace, &trace->mems.at[i]);
     }
     status = status == QN_OK ? assign(trace) : status;
     status = status == QN_OK ? inherit(trace) : status;

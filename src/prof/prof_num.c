@@ -262,7 +262,8 @@ static int step_up(char *digits, int n) {
 
 static int shortest_slow(double value, char *digits, int *point) {
     int ignored, power_of_two = frexp(value, &ignored) == 0.5;
-    for (int precision = 14;; precision++) { /* fifteen digits, sixteen, seventeen: the last always reads back */
+    /* Fifteen digits, sixteen, seventeen: the last always reads back. The least doubles have fewer significant bits. */
+    for (int precision = value < 2.3e-308 ? 0 : 14;; precision++) {
         char text[40];
         snprintf(text, sizeof text, "%.*e", precision, value);
         int n = 0;

@@ -60,7 +60,7 @@ qn_status qn_prof_split(prof_trace *trace, qn_error *error);   /* step_split.c, 
 qn_status qn_prof_devices(prof_trace *trace, qn_error *error); /* device_metrics.c, sections 12 and 13 */
 qn_status qn_prof_op_groups(prof_trace *trace);                /* op_groups.c, section 14 */
 qn_status qn_prof_kernel_groups(prof_trace *trace);            /* kernel_groups.c, section 15 */
-qn_status qn_prof_memory(prof_trace *trace, qn_error *error);  /* memory_assign.c, section 17 */
+qn_status qn_prof_memory(prof_trace *trace);                   /* memory_assign.c, section 17 */
 qn_status qn_prof_modules(prof_trace *trace, qn_error *error); /* modules.c, section 19 */
 
 /* analyse.c: everything after reading. */

@@ -13,8 +13,8 @@ int qn_prof_timeline_is_span(const prof_item *item, int64_t *start, int64_t *dur
     int complete = qn_prof_part_is(item, PROF_PART_PH, "X");
     int instant = !complete && (qn_prof_part_is(item, PROF_PART_PH, "i") || qn_prof_part_is(item, PROF_PART_PH, "I")) &&
                   !qn_prof_part_is(item, PROF_PART_NAME, "[memory]");
-    if ((!complete && !instant) || !prof_has_part(item, PROF_PART_NAME) ||
-        item->part[PROF_PART_NAME].type != PROF_TOK_STRING || !qn_prof_part_ns(item, PROF_PART_TS, start)) {
+    if ((!complete && !instant) || !prof_has_part(item, PROF_PART_NAME) || item->part[PROF_PART_NAME].type != PROF_TOK_STRING ||
+        !qn_prof_part_ns(item, PROF_PART_TS, start)) {
         return 0;
     }
     return instant || (qn_prof_part_ns(item, PROF_PART_DUR, dur) && *dur >= 0);
@@ -35,9 +35,7 @@ static uint32_t part_text(prof_text *text, const prof_item *item, prof_part part
 }
 
 /* Two indices as one key of a map. */
-static prof_val pair(uint32_t a, uint32_t b) {
-    return prof_int((int64_t)((uint64_t)a << 31 ^ b));
-}
+static prof_val pair(uint32_t a, uint32_t b) { return prof_int((int64_t)((uint64_t)a << 31 ^ b)); }
 
 static uint32_t lane_of(prof_timeline *t, const prof_item *item) {
     uint32_t pid = part_text(&t->words, item, PROF_PART_PID);
@@ -73,8 +71,12 @@ static prof_process *process_of(prof_timeline *t, const prof_item *item) {
 /* ---- Kinds of items ----------------------------------------------------------------------------------------------- */
 
 static qn_status add_span(prof_timeline *t, const prof_item *item, int64_t start, int64_t dur) {
-    prof_span span = {start, dur, lane_of(t, item), part_text(&t->names, item, PROF_PART_NAME),
-                      part_text(&t->names, item, PROF_PART_CAT), (uint32_t)t->spans.n};
+    prof_span span = {start,
+                      dur,
+                      lane_of(t, item),
+                      part_text(&t->names, item, PROF_PART_NAME),
+                      part_text(&t->names, item, PROF_PART_CAT),
+                      (uint32_t)t->spans.n};
     if (span.lane == PROF_NIL || span.name == PROF_NIL || span.category == PROF_NIL || t->spans.n >= UINT32_MAX - 1 ||
         !QN_VEC_ROOM(t->arena, &t->spans, 1)) {
         return QN_NO_MEMORY;
@@ -87,9 +89,9 @@ static qn_status add_label(prof_timeline *t, const prof_item *item) {
     prof_tok value;
     int thread_name = qn_prof_part_is(item, PROF_PART_NAME, "thread_name");
     int thread_sort = qn_prof_part_is(item, PROF_PART_NAME, "thread_sort_index");
-    const char *key = qn_prof_part_is(item, PROF_PART_NAME, "process_labels") ? "labels"
+    const char *key = qn_prof_part_is(item, PROF_PART_NAME, "process_labels")                      ? "labels"
                       : thread_sort || qn_prof_part_is(item, PROF_PART_NAME, "process_sort_index") ? "sort_index"
-                                                                                                     : "name";
+                                                                                                   : "name";
     if (!qn_prof_item_arg(item, key, &value)) {
         return QN_OK;
     }

@@ -176,8 +176,7 @@ qn_status qn_prof_timeline_scan(qn_arena *arena, const char *path, const qn_prof
     if (w.window.length >= 3 && memcmp(w.window.at, "\xef\xbb\xbf", 3) == 0) {
         w.p += 3;
     }
-    for (aim(&w); (w.p = prof_skip_space(w.p)) == w.scan.end && !w.window.last && more(&w);) {
-    }
+    for (aim(&w); (w.p = prof_skip_space(w.p)) == w.scan.end && !w.window.last && more(&w);) {}
     if (w.status != QN_OK) {
         status = w.status;
     } else if (*w.p == '{') {

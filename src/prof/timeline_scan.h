@@ -1,4 +1,4 @@
-/* Every item of a trace's event list, whatever its phase, one at a time: for the timeline, which shows also what no view counts. */
+/* Every item of a trace's event list, whatever its phase, one at a time: for the timeline, which shows what no view counts. */
 #ifndef QUERN_PROF_TIMELINE_SCAN_H
 #define QUERN_PROF_TIMELINE_SCAN_H
 
@@ -32,9 +32,7 @@ qn_status qn_prof_timeline_scan(qn_arena *arena, const char *path, const qn_prof
                                 void *user, qn_error *error);
 
 static inline int prof_has_part(const prof_item *item, prof_part part) { return (int)(item->present >> part & 1u); }
-static inline const char *prof_part_text(const prof_item *item, prof_part part) {
-    return item->scan->base + item->part[part].at;
-}
+static inline const char *prof_part_text(const prof_item *item, prof_part part) { return item->scan->base + item->part[part].at; }
 /* Whether a part is the string `word`. */
 int qn_prof_part_is(const prof_item *item, prof_part part, const char *word);
 /* A time in microseconds as whole nanoseconds, exact to the third decimal; 0 when it is none or does not fit. */

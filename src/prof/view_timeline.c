@@ -213,8 +213,8 @@ qn_status qn_prof_view_timeline_args(const prof_view_context *context, prof_json
         job.left = SIZE_MAX;
     }
     qn_prof_json_array(json);
-    qn_status status =
-        qn_prof_timeline_scan(context->arena, context->trace->path, &context->trace->options, take_args, &job, error);
+    qn_status status = qn_prof_timeline_scan(context->arena, context->trace->path, &context->trace->options, take_args, &job,
+                                             error);
     qn_prof_json_array_end(json);
     return status;
 }

@@ -82,8 +82,8 @@ static enum MHD_Result send_response(struct MHD_Connection *connection, unsigned
 }
 
 static enum MHD_Result send_body(struct MHD_Connection *connection, unsigned code, body *b) {
-    struct MHD_Response *response =
-        MHD_create_response_from_buffer_with_free_callback_cls(b->text.n, b->text.at ? b->text.at : "", free_body, b);
+    struct MHD_Response *response = MHD_create_response_from_buffer_with_free_callback_cls(
+        b->text.n, b->text.at ? b->text.at : "", free_body, b);
     if (!response) {
         free_body(b);
     }
@@ -108,8 +108,7 @@ static enum MHD_Result send_error(struct MHD_Connection *connection, unsigned co
 static enum MHD_Result send_page(struct MHD_Connection *connection) {
     size_t length, data_at;
     const char *page = qn_page_asset(&length, &data_at);
-    struct MHD_Response *response =
-        MHD_create_response_from_buffer(length, (void *)(uintptr_t)page, MHD_RESPMEM_PERSISTENT);
+    struct MHD_Response *response = MHD_create_response_from_buffer(length, (void *)(uintptr_t)page, MHD_RESPMEM_PERSISTENT);
     return send_response(connection, MHD_HTTP_OK, "text/html; charset=utf-8", response);
 }
 
@@ -130,12 +129,9 @@ static int number(const char *text) {
 }
 
 static enum MHD_Result answer_view(qn_page_server *server, struct MHD_Connection *connection) {
-    page_query query = {parameter(connection, "view"),
-                        parameter(connection, "path"),
-                        parameter(connection, "start_ts"),
-                        parameter(connection, "end_ts"),
-                        number(parameter(connection, "trace")),
-                        number(parameter(connection, "other"))};
+    page_query query = {parameter(connection, "view"),          parameter(connection, "path"),
+                        parameter(connection, "start_ts"),      parameter(connection, "end_ts"),
+                        number(parameter(connection, "trace")), number(parameter(connection, "other"))};
     qn_error error = {QN_OK, ""};
     if (!query.view || query.trace < 0) {
         return send_error(connection, MHD_HTTP_BAD_REQUEST, "a view needs its name and the number of a trace");
@@ -249,8 +245,8 @@ static qn_status start(qn_page_server *server, const address *at, const char *ho
     return QN_OK;
 }
 
-qn_status qn_page_serve(qn_profile *profile, const qn_page_options *options, const char *host, int port,
-                        qn_page_server **server, qn_error *error) {
+qn_status qn_page_serve(qn_profile *profile, const qn_page_options *options, const char *host, int port, qn_page_server **server,
+                        qn_error *error) {
     page_source source;
     address at;
     qn_arena arena;
@@ -287,9 +283,7 @@ qn_status qn_page_serve(qn_profile *profile, const qn_page_options *options, con
     return QN_OK;
 }
 
-int qn_page_server_port(const qn_page_server *server) {
-    return server->port;
-}
+int qn_page_server_port(const qn_page_server *server) { return server->port; }
 
 void qn_page_server_stop(qn_page_server *server) {
     if (!server) {
@@ -304,8 +298,8 @@ void qn_page_server_stop(qn_page_server *server) {
 
 #else
 
-qn_status qn_page_serve(qn_profile *profile, const qn_page_options *options, const char *host, int port,
-                        qn_page_server **server, qn_error *error) {
+qn_status qn_page_serve(qn_profile *profile, const qn_page_options *options, const char *host, int port, qn_page_server **server,
+                        qn_error *error) {
     (void)profile, (void)options, (void)host, (void)port;
     if (server) {
         *server = NULL;
@@ -320,8 +314,6 @@ int qn_page_server_port(const qn_page_server *server) {
     return 0;
 }
 
-void qn_page_server_stop(qn_page_server *server) {
-    (void)server;
-}
+void qn_page_server_stop(qn_page_server *server) { (void)server; }
 
 #endif

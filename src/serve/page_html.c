@@ -9,11 +9,31 @@
 enum { PLAIN_BYTES = 32 * 1024, PACKED_BYTES = 48 * 1024, ALL_PAIRS = 4 };
 
 /* Views a report carries for each trace. */
-static const char *const TRACE_VIEWS[] = {
-    "info", "overview", "operation", "operation_by_shape", "operation_table", "operation_table_by_shape", "operation_stack",
-    "operation_stack_by_shape", "kernel", "kernel_table", "kernel_table_by_op", "kernel_tc_pie", "trace_counters", "memory",
-    "memory_curve", "memory_events", "module", "distributed_overlap", "distributed_waittime", "distributed_commops",
-    "distributed_deviceinfo", "roofline", "parts", "timeline", "timeline_args"};
+static const char *const TRACE_VIEWS[] = {"info",
+                                          "overview",
+                                          "operation",
+                                          "operation_by_shape",
+                                          "operation_table",
+                                          "operation_table_by_shape",
+                                          "operation_stack",
+                                          "operation_stack_by_shape",
+                                          "kernel",
+                                          "kernel_table",
+                                          "kernel_table_by_op",
+                                          "kernel_tc_pie",
+                                          "trace_counters",
+                                          "memory",
+                                          "memory_curve",
+                                          "memory_events",
+                                          "module",
+                                          "distributed_overlap",
+                                          "distributed_waittime",
+                                          "distributed_commops",
+                                          "distributed_deviceinfo",
+                                          "roofline",
+                                          "parts",
+                                          "timeline",
+                                          "timeline_args"};
 /* Of a trace that is only compared with. */
 static const char *const AGAINST_VIEWS[] = {"info", "kernel_table"};
 
@@ -39,9 +59,7 @@ static qn_status put(report *r, const char *text, size_t length) {
     return r->out;
 }
 
-static qn_status put_text(report *r, const char *text) {
-    return put(r, text, strlen(text));
-}
+static qn_status put_text(report *r, const char *text) { return put(r, text, strlen(text)); }
 
 /* ---- One block ---------------------------------------------------------------------------------------------------- */
 
@@ -75,9 +93,7 @@ static qn_status open_block(report *r, const char *kind, const char *extra) {
     return status == QN_OK ? put_text(r, ">") : status;
 }
 
-static qn_status close_block(report *r) {
-    return put_text(r, "</script>\n");
-}
+static qn_status close_block(report *r) { return put_text(r, "</script>\n"); }
 
 /* JSON may write `<` as an escape; without it no text of a trace can end the block or begin a tag. */
 static qn_status put_plain(report *r, const char *text, size_t length) {

@@ -1,4 +1,4 @@
-/* Numbers of the profiler: their text, rounding, reading and exact arithmetic. The expected texts are what the reference prints. */
+/* Numbers of the profiler: text, rounding, reading, exact arithmetic. The expected texts are what the reference prints. */
 #include <string.h>
 
 #include "cmocka_setup.h"

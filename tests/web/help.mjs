@@ -17,7 +17,12 @@ export async function test(name, body) {
         console.log(`ok ${name}`);
     } catch (fault) {
         failures++;
-        console.log(`FAIL ${name}\n    ${String(fault.stack ?? fault).split("\n").slice(0, 12).join("\n    ")}`);
+        console.log(
+            `FAIL ${name}\n    ${String(fault.stack ?? fault)
+                .split("\n")
+                .slice(0, 12)
+                .join("\n    ")}`,
+        );
     }
 }
 export function finish() {
@@ -58,7 +63,12 @@ export async function chooseTrace(page, trace) {
 
 /** A view as the command prints it. */
 export function view(name, path, ...options) {
-    return JSON.parse(execFileSync(QUERN, ["profile", name, path, "--json", ...options], { maxBuffer: 1 << 30, stdio: ["ignore", "pipe", "ignore"] }).toString());
+    return JSON.parse(
+        execFileSync(QUERN, ["profile", name, path, "--json", ...options], {
+            maxBuffer: 1 << 30,
+            stdio: ["ignore", "pipe", "ignore"],
+        }).toString(),
+    );
 }
 
 export function report(path, out, ...options) {
@@ -90,7 +100,7 @@ export function shown(value) {
 /** All rows of the n-th table of a tab, as text; scrolls until the last one is there. */
 export async function tableRows(page, tab, at = 0) {
     const box = page.locator(`#panel-${tab} .table .scroll`).nth(at);
-    for (let before = -1, now = 0; before !== now; ) {
+    for (let before = -1, now = 0; before !== now;) {
         before = now;
         now = await box.evaluate((element) => {
             element.scrollTop = element.scrollHeight;
@@ -98,8 +108,16 @@ export async function tableRows(page, tab, at = 0) {
             return element.querySelectorAll("tbody tr").length;
         });
     }
-    return box.evaluate((element) => Array.from(element.querySelectorAll("tbody tr"), (row) =>
-        Array.from(row.cells, (cell) => Array.from(cell.childNodes).filter((n) => n.nodeName !== "BUTTON").map((n) => n.textContent).join(""))));
+    return box.evaluate((element) =>
+        Array.from(element.querySelectorAll("tbody tr"), (row) =>
+            Array.from(row.cells, (cell) =>
+                Array.from(cell.childNodes)
+                    .filter((n) => n.nodeName !== "BUTTON")
+                    .map((n) => n.textContent)
+                    .join(""),
+            ),
+        ),
+    );
 }
 
 export async function tabText(page, tab) {

@@ -3,7 +3,22 @@ import assert from "node:assert/strict";
 import { execFileSync, spawn, spawnSync } from "node:child_process";
 import { request } from "node:http";
 import { join } from "node:path";
-import { assertClean, browser, finish, openPage, openTab, QUERN, shots, shown, tableRows, test, TRACES, view, WEB_WORK, logs } from "./help.mjs";
+import {
+    assertClean,
+    browser,
+    finish,
+    openPage,
+    openTab,
+    QUERN,
+    shots,
+    shown,
+    tableRows,
+    test,
+    TRACES,
+    view,
+    WEB_WORK,
+    logs,
+} from "./help.mjs";
 
 const folder = logs("served", ["num_workers_0", "synthetic/gpu_modules"]);
 const server = spawn(QUERN, ["profile", "serve", folder, "--port", "0"], { stdio: ["ignore", "pipe", "inherit"] });
@@ -24,10 +39,15 @@ function ask(path, options = {}) {
 
 await test("views come as the command prints them", async () => {
     const index = JSON.parse((await ask("/api/index")).text);
-    assert.deepEqual(index.traces.map((trace) => `${trace.run}/${trace.worker}/${trace.span}`),
-        ["gpu_modules/worker0/1", "gpu_modules/worker0/2", "num_workers_0/worker0/1"]);
+    assert.deepEqual(
+        index.traces.map((trace) => `${trace.run}/${trace.worker}/${trace.span}`),
+        ["gpu_modules/worker0/1", "gpu_modules/worker0/2", "num_workers_0/worker0/1"],
+    );
     for (const name of ["overview", "kernel_table", "memory", "module", "timeline"]) {
-        const printed = execFileSync(QUERN, ["profile", name, join(TRACES, "synthetic/gpu_modules"), "--json"], { maxBuffer: 1 << 28, stdio: ["ignore", "pipe", "ignore"] }).toString();
+        const printed = execFileSync(QUERN, ["profile", name, join(TRACES, "synthetic/gpu_modules"), "--json"], {
+            maxBuffer: 1 << 28,
+            stdio: ["ignore", "pipe", "ignore"],
+        }).toString();
         assert.equal((await ask(`/api/view?view=${name}&trace=0`)).text.trim(), printed.trim(), name);
     }
 });
@@ -49,7 +69,8 @@ await test("wrong questions get an answer, not a hang", async () => {
 
 await test("the served page shows the tabs, and arguments on demand", async () => {
     const page = await openPage(`${address}#trace=2`);
-    for (const tab of ["overview", "operators", "kernels", "timeline", "memory", "modules", "distributed", "diff", "roofline"]) await openTab(page, tab);
+    for (const tab of ["overview", "operators", "kernels", "timeline", "memory", "modules", "distributed", "diff", "roofline"])
+        await openTab(page, tab);
     await openTab(page, "kernels");
     const table = view("kernel_table", join(TRACES, "num_workers_0"));
     assert.deepEqual((await tableRows(page, "kernels"))[0], table.data.rows[0].map(shown));

@@ -5,7 +5,12 @@ import { join } from "node:path";
 import { assertClean, browser, finish, openPage, openTab, report, shots, test, TRACES, view, WEB_WORK } from "./help.mjs";
 
 const REAL = join(TRACES, "num_workers_0");
-const state = (page) => page.$eval(".timeline", (element) => ({ from: Number(element.dataset.from), to: Number(element.dataset.to), paint: Number(element.dataset.paint) }));
+const state = (page) =>
+    page.$eval(".timeline", (element) => ({
+        from: Number(element.dataset.from),
+        to: Number(element.dataset.to),
+        paint: Number(element.dataset.paint),
+    }));
 const settle = (page) => page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
 
 const page = await openPage(`file://${report(REAL, "timeline.html")}`);
@@ -17,7 +22,10 @@ await test("it holds every event of the trace", async () => {
     const text = await page.locator(".timeline .count").last().innerText();
     assert.ok(text.startsWith(`${view0.ts.length.toLocaleString("en-US")} events`), text);
     const trace = view("trace_view", REAL);
-    assert.equal(view0.ts.length, trace.traceEvents.filter((e) => e.ph === "X" || (e.ph === "i" && e.name !== "[memory]")).length);
+    assert.equal(
+        view0.ts.length,
+        trace.traceEvents.filter((e) => e.ph === "X" || (e.ph === "i" && e.name !== "[memory]")).length,
+    );
 });
 
 await test("keys zoom and move", async () => {
@@ -50,7 +58,10 @@ await test("the wheel zooms at the pointer and dragging moves", async () => {
     await page.waitForTimeout(100);
     const near = await state(page);
     assert.ok(near.to - near.from < (before.to - before.from) / 2);
-    assert.ok(Math.abs(near.from + (near.to - near.from) / 4 - under) < (near.to - near.from) / 50, "the moment under the pointer stays there");
+    assert.ok(
+        Math.abs(near.from + (near.to - near.from) / 4 - under) < (near.to - near.from) / 50,
+        "the moment under the pointer stays there",
+    );
     await page.mouse.down();
     await page.mouse.move(x + 100, box.y + 300, { steps: 4 });
     await page.mouse.up();
@@ -62,7 +73,9 @@ await test("search goes through its matches and the panel tells the arguments", 
     await page.keyboard.press("0");
     await page.keyboard.press("/");
     await page.keyboard.type("cudnn::bn_fw_tr");
-    const names = new Set(view0.names.map((name, i) => (name.toLowerCase().includes("cudnn::bn_fw_tr") ? i : -1)).filter((i) => i >= 0));
+    const names = new Set(
+        view0.names.map((name, i) => (name.toLowerCase().includes("cudnn::bn_fw_tr") ? i : -1)).filter((i) => i >= 0),
+    );
     const count = view0.name.filter((name) => names.has(name)).length;
     const label = () => page.locator(".timeline .count").first().innerText();
     assert.equal(await label(), `${count.toLocaleString("en-US")} found`);
@@ -117,7 +130,7 @@ await test("Shift and drag measure a stretch of time", async () => {
     await page.mouse.up();
     await page.keyboard.up("Shift");
     await page.waitForFunction(() => /measured/.test(document.querySelector(".timeline-panel").innerText));
-    assert.ok(await page.locator(".timeline-panel tbody tr").count() > 10);
+    assert.ok((await page.locator(".timeline-panel tbody tr").count()) > 10);
     await page.screenshot({ path: join(shots, "timeline-measure.png") });
 });
 
@@ -129,14 +142,22 @@ await test("a million events pan and zoom", async () => {
     rmSync(folder, { recursive: true, force: true });
     mkdirSync(folder);
     const parts = [];
+    const add = (cat, name, where, ts, dur, args = {}) =>
+        parts.push(
+            `{"ph":"X","cat":"${cat}","name":"${name}",${where},"ts":${ts},"dur":${dur},"args":${JSON.stringify(args)}}`,
+        );
+    const [host, device] = ['"pid":1,"tid":1', '"pid":0,"tid":7'];
     for (let i = 0, t = 0; i < 250000; i++, t += 20) {
-        const op = `"pid":1,"tid":1,"ts":${t}`;
-        parts.push(`{"ph":"X","cat":"cpu_op","name":"aten::op${i % 97}",${op},"dur":18,"args":{"External id":${i}}}`);
-        parts.push(`{"ph":"X","cat":"cpu_op","name":"aten::inner${i % 89}","pid":1,"tid":1,"ts":${t + 1},"dur":15,"args":{}}`);
-        parts.push(`{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":1,"tid":1,"ts":${t + 2},"dur":5,"args":{"External id":${i},"correlation":${i}}}`);
-        parts.push(`{"ph":"X","cat":"kernel","name":"kernel${i % 101}","pid":0,"tid":7,"ts":${t + 5},"dur":${5 + (i % 14)},"args":{"External id":${i},"correlation":${i},"device":0}}`);
+        const ids = { "External id": i, correlation: i };
+        add("cpu_op", `aten::op${i % 97}`, host, t, 18, { "External id": i });
+        add("cpu_op", `aten::inner${i % 89}`, host, t + 1, 15);
+        add("cuda_runtime", "cudaLaunchKernel", host, t + 2, 5, ids);
+        add("kernel", `kernel${i % 101}`, device, t + 5, 5 + (i % 14), { ...ids, device: 0 });
     }
-    writeFileSync(join(folder, "worker0.pt.trace.json"), `{"schemaVersion":1,"deviceProperties":[],"traceEvents":[\n${parts.join(",\n")}\n]}`);
+    writeFileSync(
+        join(folder, "worker0.pt.trace.json"),
+        `{"schemaVersion":1,"deviceProperties":[],"traceEvents":[\n${parts.join(",\n")}\n]}`,
+    );
     const big = await openPage(`file://${report(folder, "many.html")}`);
     await openTab(big, "timeline");
     await big.waitForSelector(".timeline[data-paint]");

@@ -1,4 +1,4 @@
-// Charts: bars by step and lines over time with uPlot; shares as sorted horizontal bars in plain HTML, which print and resize well.
+// Charts: bars by step and lines over time with uPlot; shares as sorted horizontal bars in plain HTML, which print well.
 
 import uPlot from "uplot";
 import { h, replace } from "./dom";
@@ -10,8 +10,13 @@ const FONT = '12px system-ui, "Segoe UI", sans-serif';
 /** Axis colours from the theme; `size` leaves room for the numbers. */
 function axis(label: string, size: number, extra: Partial<uPlot.Axis> = {}): uPlot.Axis {
     return {
-        label, font: FONT, labelFont: FONT, labelSize: 18, size,
-        stroke: () => colour("--muted"), grid: { stroke: () => colour("--grid"), width: 1 },
+        label,
+        font: FONT,
+        labelFont: FONT,
+        labelSize: 18,
+        size,
+        stroke: () => colour("--muted"),
+        grid: { stroke: () => colour("--grid"), width: 1 },
         ticks: { stroke: () => colour("--grid"), width: 1, size: 4 },
         ...extra,
     };
@@ -21,7 +26,8 @@ function axis(label: string, size: number, extra: Partial<uPlot.Axis> = {}): uPl
 function plot(box: HTMLElement, options: Omit<uPlot.Options, "width">, data: uPlot.AlignedData): uPlot {
     const chart = new uPlot({ ...options, width: Math.max(box.clientWidth, 320) }, data, box);
     const watcher = new ResizeObserver(() => {
-        if (box.clientWidth > 0 && box.clientWidth !== chart.width) chart.setSize({ width: box.clientWidth, height: options.height });
+        if (box.clientWidth > 0 && box.clientWidth !== chart.width)
+            chart.setSize({ width: box.clientWidth, height: options.height });
     });
     watcher.observe(box);
     onTheme(box, () => chart.redraw(false));
@@ -46,11 +52,15 @@ export interface Part {
 }
 
 export function legend(parts: { name: string; colour: string }[]): HTMLElement {
-    return h("ul", { class: "legend" }, ...parts.map((part) => {
-        const dot = h("span", { class: "dot" });
-        dot.style.background = `var(${part.colour})`;
-        return h("li", {}, dot, part.name);
-    }));
+    return h(
+        "ul",
+        { class: "legend" },
+        ...parts.map((part) => {
+            const dot = h("span", { class: "dot" });
+            dot.style.background = `var(${part.colour})`;
+            return h("li", {}, dot, part.name);
+        }),
+    );
 }
 
 /** Stacked bars, one a step. A read-out under the chart names the parts of the step under the pointer. */
@@ -59,18 +69,27 @@ export function stackedSteps(steps: string[], parts: Part[], height = 260): HTML
     const readout = h("p", { class: "readout", "aria-live": "off" }, "Point at a step to read its parts.");
     const sums = parts.map(() => new Array<number>(steps.length).fill(0));
     const totals = new Array<number>(steps.length).fill(0);
-    parts.forEach((part, p) => part.values.forEach((value, s) => {
-        totals[s] = (totals[s] ?? 0) + value;
-        (sums[p] as number[])[s] = totals[s] ?? 0;
-    }));
+    parts.forEach((part, p) =>
+        part.values.forEach((value, s) => {
+            totals[s] = (totals[s] ?? 0) + value;
+            (sums[p] as number[])[s] = totals[s] ?? 0;
+        }),
+    );
     const { unit, scale } = timeScale(totals.reduce((most, total) => Math.max(most, total), 0));
     const bars = uPlot.paths.bars?.({ size: [0.7, 80] });
     const series: uPlot.Series[] = [{ label: "Step" }];
     const data: number[][] = [steps.map((_, s) => s)];
-    for (let p = parts.length - 1; p >= 0; p--) { // tallest first, so that the lower parts are drawn over it
+    for (let p = parts.length - 1; p >= 0; p--) {
+        // tallest first, so that the lower parts are drawn over it
         const part = parts[p] as Part;
         data.push((sums[p] as number[]).map((value) => value / scale));
-        series.push({ label: part.name, fill: () => colour(part.colour), width: 0, points: { show: false }, ...(bars && { paths: bars }) });
+        series.push({
+            label: part.name,
+            fill: () => colour(part.colour),
+            width: 0,
+            points: { show: false },
+            ...(bars && { paths: bars }),
+        });
     }
     const say = (at: number | null | undefined): void => {
         if (at === null || at === undefined) return;
@@ -78,10 +97,20 @@ export function stackedSteps(steps: string[], parts: Part[], height = 260): HTML
         readout.textContent = `Step ${steps[at]}: ${duration(totals[at] ?? 0)} in all; ${list}`;
     };
     const options: Omit<uPlot.Options, "width"> = {
-        height, series, legend: { show: false }, cursor: { y: false, drag: { x: false, y: false }, points: { show: false } },
-        scales: { x: { time: false, range: () => [-0.6, steps.length - 0.4] }, y: { range: (_, __, most) => [0, most * 1.05 || 1] } },
+        height,
+        series,
+        legend: { show: false },
+        cursor: { y: false, drag: { x: false, y: false }, points: { show: false } },
+        scales: {
+            x: { time: false, range: () => [-0.6, steps.length - 0.4] },
+            y: { range: (_, __, most) => [0, most * 1.05 || 1] },
+        },
         axes: [
-            axis("Step", 34, { grid: { show: false }, splits: () => pickSteps(steps.length), values: (_, at) => at.map((s) => steps[s] ?? "") }),
+            axis("Step", 34, {
+                grid: { show: false },
+                splits: () => pickSteps(steps.length),
+                values: (_, at) => at.map((s) => steps[s] ?? ""),
+            }),
             axis(`Time (${unit})`, 62, { values: (_, at) => at.map(brief) }),
         ],
         hooks: { setCursor: [(chart) => say(chart.cursor.idx)] },
@@ -118,8 +147,12 @@ export function lines(x: number[], all: Line[], options: LineOptions): HTMLEleme
     const series: uPlot.Series[] = [{ label: options.xLabel }];
     for (const line of all)
         series.push({
-            label: line.name, stroke: () => colour(line.colour), width: 1.5, points: { show: false },
-            ...(line.fill && { fill: () => `${colour(line.colour)}33` }), ...(stepped && { paths: stepped }),
+            label: line.name,
+            stroke: () => colour(line.colour),
+            width: 1.5,
+            points: { show: false },
+            ...(line.fill && { fill: () => `${colour(line.colour)}33` }),
+            ...(stepped && { paths: stepped }),
         });
     const say = (at: number | null | undefined): void => {
         if (at === null || at === undefined) return;
@@ -128,21 +161,28 @@ export function lines(x: number[], all: Line[], options: LineOptions): HTMLEleme
     };
     const full = (chart: uPlot): boolean => {
         const scale = chart.scales["x"];
-        return !scale || (scale.min ?? 0) <= (x[0] ?? 0) && (scale.max ?? 0) >= (x[x.length - 1] ?? 0);
+        return !scale || ((scale.min ?? 0) <= (x[0] ?? 0) && (scale.max ?? 0) >= (x[x.length - 1] ?? 0));
     };
     const chartOptions: Omit<uPlot.Options, "width"> = {
-        height: options.height ?? 220, series, legend: { show: false },
+        height: options.height ?? 220,
+        series,
+        legend: { show: false },
         cursor: { y: false, drag: { x: true, y: false, setScale: true }, points: { size: 6 } },
         scales: { x: { time: false }, y: { range: (_, __, most) => [0, options.most ?? (most * 1.05 || 1)] } },
-        axes: [axis(options.xLabel, 34, { values: (_, at) => at.map(brief) }), axis(options.yLabel, 62, { values: (_, at) => at.map(brief) })],
+        axes: [
+            axis(options.xLabel, 34, { values: (_, at) => at.map(brief) }),
+            axis(options.yLabel, 62, { values: (_, at) => at.map(brief) }),
+        ],
         hooks: {
             setCursor: [(chart) => say(chart.cursor.idx)],
-            setScale: [(chart, key) => {
-                if (key !== "x" || !options.onSelect) return;
-                const scale = chart.scales["x"];
-                if (full(chart)) options.onSelect(null, null);
-                else options.onSelect(scale?.min ?? null, scale?.max ?? null);
-            }],
+            setScale: [
+                (chart, key) => {
+                    if (key !== "x" || !options.onSelect) return;
+                    const scale = chart.scales["x"];
+                    if (full(chart)) options.onSelect(null, null);
+                    else options.onSelect(scale?.min ?? null, scale?.max ?? null);
+                },
+            ],
         },
     };
     whenShown(box, () => void plot(box, chartOptions, [x, ...all.map((line) => line.values)] as uPlot.AlignedData));
@@ -175,7 +215,10 @@ export function scatter(dots: Dot[], roofs: Roof[], xLabel: string, yLabel: stri
     const high = Math.max(...dots.map((dot) => dot.x), ...knees, 10) * 3;
     const x = [low, ...knees.sort((a, b) => a - b), high];
     const roofSeries = roofs.map((roof): uPlot.Series => ({
-        label: roof.name, stroke: () => colour(roof.colour), width: 2, points: { show: false },
+        label: roof.name,
+        stroke: () => colour(roof.colour),
+        width: 2,
+        points: { show: false },
     }));
     const data: number[][] = [x, ...roofs.map((roof) => x.map((value) => Math.min(roof.flat, value * roof.slope)))];
     const heights = [...dots.map((dot) => dot.y), ...data.slice(1).flat()];
@@ -204,11 +247,15 @@ export function scatter(dots: Dot[], roofs: Roof[], xLabel: string, yLabel: stri
         if (best) readout.textContent = `${best.name}: ${brief(best.x)} ${xLabel}, ${brief(best.y)} ${yLabel}`;
     };
     const sparse: Partial<uPlot.Axis> = {
-        filter: powersOfTen, values: (_, at) => at.map((value) => (value === null ? "" : brief(value))),
+        filter: powersOfTen,
+        values: (_, at) => at.map((value) => (value === null ? "" : brief(value))),
         grid: { stroke: () => colour("--grid"), width: 1, filter: powersOfTen },
     };
     const options: Omit<uPlot.Options, "width"> = {
-        height, series: [{ label: xLabel }, ...roofSeries], legend: { show: false }, cursor: { drag: { x: false, y: false }, points: { show: false } },
+        height,
+        series: [{ label: xLabel }, ...roofSeries],
+        legend: { show: false },
+        cursor: { drag: { x: false, y: false }, points: { show: false } },
         scales: { x: { time: false, distr: 3, range: () => [low, high] }, y: { distr: 3, range: () => [bottom, top] } },
         axes: [axis(xLabel, 34, sparse), axis(yLabel, 70, sparse)],
         hooks: { draw: [drawDots], setCursor: [say] },
@@ -226,21 +273,36 @@ export function shareBars(rows: [string, number][], unit: string, most = 8): HTM
         const rest = rows.slice(count).reduce((sum, row) => sum + row[1], 0);
         if (rest > 0) shown.push([`${rows.length - count} others`, rest, true]);
         const largest = rows[0]?.[1] || 1;
-        replace(list, ...shown.map(([name, value, others]) => {
-            const fill = h("span", { class: "fill" });
-            fill.style.width = `${(100 * value) / largest}%`;
-            return h("li", others ? { class: "rest" } : { title: name }, h("span", { class: "name" }, name),
-                h("span", { class: "value" }, `${number(value)} ${unit}`, h("small", {}, percent(value / total))),
-                others ? null : h("span", { class: "track" }, fill));
-        }));
+        replace(
+            list,
+            ...shown.map(([name, value, others]) => {
+                const fill = h("span", { class: "fill" });
+                fill.style.width = `${(100 * value) / largest}%`;
+                return h(
+                    "li",
+                    others ? { class: "rest" } : { title: name },
+                    h("span", { class: "name" }, name),
+                    h("span", { class: "value" }, `${number(value)} ${unit}`, h("small", {}, percent(value / total))),
+                    others ? null : h("span", { class: "track" }, fill),
+                );
+            }),
+        );
     };
     build(most);
     if (rows.length <= most) return list;
-    const more = h("button", { type: "button", class: "small no-print", onclick: () => {
-        const all = more.textContent === "Show more";
-        build(all ? Math.min(rows.length, 50) : most);
-        more.textContent = all ? "Show fewer" : "Show more";
-    } }, "Show more");
+    const more = h(
+        "button",
+        {
+            type: "button",
+            class: "small no-print",
+            onclick: () => {
+                const all = more.textContent === "Show more";
+                build(all ? Math.min(rows.length, 50) : most);
+                more.textContent = all ? "Show fewer" : "Show more";
+            },
+        },
+        "Show more",
+    );
     return h("div", {}, list, more);
 }
 
@@ -264,5 +326,10 @@ export function stackedRows(rows: BarRow[], names: string[], colours: string[]):
         const text = row.values.map((value, p) => `${names[p]} ${number(value)} us`).join(" · ");
         return h("li", {}, h("span", { class: "name" }, row.name), h("span", { class: "value" }, text), track);
     });
-    return h("div", {}, legend(names.map((name, p) => ({ name, colour: colours[p] ?? "--c1" }))), h("ol", { class: "shares wide" }, ...items));
+    return h(
+        "div",
+        {},
+        legend(names.map((name, p) => ({ name, colour: colours[p] ?? "--c1" }))),
+        h("ol", { class: "shares wide" }, ...items),
+    );
 }

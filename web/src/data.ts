@@ -32,10 +32,21 @@ export interface Source {
     view<T>(name: string, trace: number, query?: ViewQuery): Promise<T>;
 }
 
+/** JSON in which a number may be NaN or infinite, as the reference prints what a broken trace gives; those become null. */
+function parse(text: string): unknown {
+    try {
+        return JSON.parse(text) as unknown;
+    } catch {
+        return JSON.parse(
+            text.replace(/"(?:\\.|[^"\\])*"|-?\bInfinity\b|\bNaN\b/g, (token) => (token[0] === '"' ? token : "null")),
+        ) as unknown;
+    }
+}
+
 async function unpack(base64: string): Promise<unknown> {
     const packed = await bytesOf(base64);
     const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-    return JSON.parse(await new Response(stream).text()) as unknown;
+    return parse(await new Response(stream).text());
 }
 
 async function bytesOf(base64: string): Promise<ArrayBuffer> {
@@ -62,7 +73,7 @@ class Report implements Source {
         const block = document.querySelector<HTMLScriptElement>(selector);
         if (!block) throw new NoView(missing);
         const text = block.textContent ?? "";
-        const value = block.dataset["gz"] === undefined ? (JSON.parse(text) as unknown) : await unpack(text);
+        const value = block.dataset["gz"] === undefined ? parse(text) : await unpack(text);
         if (block.dataset["error"] !== undefined) throw new NoView(String(value));
         return value as T;
     }
@@ -88,7 +99,7 @@ class Server implements Source {
         } catch {
             throw new NoView("The server does not answer; is quern profile serve still running?");
         }
-        const value = (await answer.json()) as unknown;
+        const value = parse(await answer.text());
         if (!answer.ok) throw new Error(`The server answered ${answer.status}.`);
         const fault = (value as { error?: unknown } | null)?.error;
         if (typeof fault === "string") throw new NoView(fault);
@@ -99,7 +110,10 @@ class Server implements Source {
 /** Remembers answers, so that going back to a tab asks nothing again. */
 export class Data {
     private readonly seen = new Map<string, Promise<unknown>>();
-    private constructor(private readonly source: Source, readonly index: Index) {}
+    private constructor(
+        private readonly source: Source,
+        readonly index: Index,
+    ) {}
 
     static async open(): Promise<Data> {
         const source: Source = document.querySelector('script[data-view="index"]') ? new Report() : new Server();

@@ -9,7 +9,11 @@ function setProp(node: Element, key: string, value: Props[string]): void {
     else node.setAttribute(key, value === true ? "" : String(value));
 }
 
-export function h<K extends keyof HTMLElementTagNameMap>(tag: K, props: Props = {}, ...children: Child[]): HTMLElementTagNameMap[K] {
+export function h<K extends keyof HTMLElementTagNameMap>(
+    tag: K,
+    props: Props = {},
+    ...children: Child[]
+): HTMLElementTagNameMap[K] {
     const node = document.createElement(tag);
     for (const key of Object.keys(props)) setProp(node, key, props[key]);
     append(node, children);
@@ -78,7 +82,13 @@ export interface Choice {
 }
 
 /** A labelled drop-down; `onpick` gets the chosen value. */
-export function picker(label: string, choices: Choice[], value: string, onpick: (value: string) => void, id?: string): HTMLElement {
+export function picker(
+    label: string,
+    choices: Choice[],
+    value: string,
+    onpick: (value: string) => void,
+    id?: string,
+): HTMLElement {
     const select = h("select", { id, onchange: () => onpick(select.value) });
     for (const choice of choices) select.append(h("option", { value: choice.value }, choice.label));
     select.value = value;

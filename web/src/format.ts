@@ -5,6 +5,7 @@ const exact = new Intl.NumberFormat("en-US", { maximumFractionDigits: 6 });
 
 /** Every digit the view gives (to six places), with separators. */
 export function number(value: number): string {
+    if (Math.abs(value) >= 1e15) return String(value);
     return Number.isInteger(value) ? whole.format(value) : exact.format(value);
 }
 
@@ -12,7 +13,7 @@ export function number(value: number): string {
 export function brief(value: number): string {
     if (!Number.isFinite(value)) return "–";
     const size = Math.abs(value);
-    if (size >= 1000) return whole.format(value);
+    if (size >= 1000 && size < 1e15) return whole.format(value);
     return String(Number(value.toPrecision(4)));
 }
 
@@ -22,7 +23,12 @@ export function percent(share: number): string {
     return `${Math.abs(value) >= 10 ? value.toFixed(1) : value.toFixed(2)} %`.replace("-", "−");
 }
 
-const TIME_UNITS: [number, string][] = [[1e6, "s"], [1e3, "ms"], [1, "µs"], [1e-3, "ns"]];
+const TIME_UNITS: [number, string][] = [
+    [1e6, "s"],
+    [1e3, "ms"],
+    [1, "µs"],
+    [1e-3, "ns"],
+];
 
 /** A duration given in microseconds, in the unit that suits it. */
 export function duration(us: number): string {

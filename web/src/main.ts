@@ -35,18 +35,40 @@ class Page {
     private tab = "overview";
     private trace = 0;
 
-    constructor(private readonly data: Data, root: HTMLElement) {
-        const list = h("div", { class: "tabs no-print", role: "tablist", "aria-label": "Views", onkeydown: (event: KeyboardEvent) => this.tabKey(event) });
+    constructor(
+        private readonly data: Data,
+        root: HTMLElement,
+    ) {
+        const list = h("div", {
+            class: "tabs no-print",
+            role: "tablist",
+            "aria-label": "Views",
+            onkeydown: (event: KeyboardEvent) => this.tabKey(event),
+        });
         const main = h("main");
         for (const { id, title } of TABS) {
-            const button = h("button", { type: "button", role: "tab", id: `tab-${id}`, "aria-controls": `panel-${id}`, onclick: () => this.open(id) }, title);
-            const panel = h("div", { role: "tabpanel", id: `panel-${id}`, "aria-labelledby": `tab-${id}`, class: "panel", hidden: true });
+            const button = h(
+                "button",
+                { type: "button", role: "tab", id: `tab-${id}`, "aria-controls": `panel-${id}`, onclick: () => this.open(id) },
+                title,
+            );
+            const panel = h("div", {
+                role: "tabpanel",
+                id: `panel-${id}`,
+                "aria-labelledby": `tab-${id}`,
+                class: "panel",
+                hidden: true,
+            });
             this.tabs.set(id, button);
             this.panels.set(id, panel);
             list.append(button);
             main.append(panel);
         }
-        const theme = h("button", { type: "button", class: "small no-print", title: "Switch between light and dark", onclick: toggleTheme }, "Light / dark");
+        const theme = h(
+            "button",
+            { type: "button", class: "small no-print", title: "Switch between light and dark", onclick: toggleTheme },
+            "Light / dark",
+        );
         root.replaceChildren(h("header", {}, h("h1", {}, "Quern profile"), this.subtitle, this.pickers, theme), list, main);
         document.title = `${data.index.title} – Quern profile`;
         addEventListener("hashchange", () => this.fromAddress());
@@ -127,11 +149,21 @@ class Page {
             const values = [...new Set(all.filter(same).map((other) => other[key]))];
             if (values.length < 2) return;
             const pick = (value: string): void => {
-                const exact = all.find((other) => same(other) && other[key] === value && (key !== "worker" || other.span === ref.span));
+                const exact = all.find(
+                    (other) => same(other) && other[key] === value && (key !== "worker" || other.span === ref.span),
+                );
                 const any = exact ?? all.find((other) => same(other) && other[key] === value);
                 if (any) this.choose(any.id);
             };
-            this.pickers.append(picker(label, values.map((value) => ({ value, label: value })), ref[key], pick, `pick-${key}`));
+            this.pickers.append(
+                picker(
+                    label,
+                    values.map((value) => ({ value, label: value })),
+                    ref[key],
+                    pick,
+                    `pick-${key}`,
+                ),
+            );
         };
         add("Run", "run", () => true);
         add("Worker", "worker", (other) => other.run === ref.run);
@@ -141,7 +173,12 @@ class Page {
     private tabKey(event: KeyboardEvent): void {
         const ids = TABS.map(({ id }) => id);
         const at = ids.indexOf(this.tab);
-        const to: Record<string, number> = { ArrowRight: (at + 1) % ids.length, ArrowLeft: (at + ids.length - 1) % ids.length, Home: 0, End: ids.length - 1 };
+        const to: Record<string, number> = {
+            ArrowRight: (at + 1) % ids.length,
+            ArrowLeft: (at + ids.length - 1) % ids.length,
+            Home: 0,
+            End: ids.length - 1,
+        };
         const next = to[event.key];
         if (next === undefined) return;
         event.preventDefault();

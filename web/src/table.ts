@@ -63,20 +63,43 @@ export class Table {
         const { columns, rows } = options;
         this.sortBy = options.sort ?? -1;
         this.descending = columns[this.sortBy]?.numeric ?? false;
-        this.searchable = rows.map((row) => row.filter((cell) => typeof cell === "string").join("\n").toLowerCase());
+        this.searchable = rows.map((row) =>
+            row
+                .filter((cell) => typeof cell === "string")
+                .join("\n")
+                .toLowerCase(),
+        );
         this.largest = columns.map((column, c) =>
-            column.bar ? rows.reduce((most, row) => Math.max(most, Math.abs(Number(row[c]) || 0)), 0) : 0);
+            column.bar ? rows.reduce((most, row) => Math.max(most, Math.abs(Number(row[c]) || 0)), 0) : 0,
+        );
         this.filter = h("input", {
-            type: "search", placeholder: `Filter ${options.name}`, "aria-label": `Filter ${options.name}`,
-            oninput: () => this.update(), onsearch: () => this.update(),
+            type: "search",
+            placeholder: `Filter ${options.name}`,
+            "aria-label": `Filter ${options.name}`,
+            oninput: () => this.update(),
+            onsearch: () => this.update(),
         });
         const head = h("tr");
         columns.forEach((column, c) => head.append(this.header(column, c)));
         const table = h("table", {}, h("thead", {}, head), this.body);
-        this.scroll = h("div", { class: options.tall ? "scroll tall" : "scroll", tabindex: 0, role: "region",
-            "aria-label": options.name, onscroll: () => this.more() }, table);
+        this.scroll = h(
+            "div",
+            {
+                class: options.tall ? "scroll tall" : "scroll",
+                tabindex: 0,
+                role: "region",
+                "aria-label": options.name,
+                onscroll: () => this.more(),
+            },
+            table,
+        );
         const copy = h("button", { type: "button", class: "small", onclick: () => void this.copy(copy) }, "Copy CSV");
-        this.element = h("div", { class: "table" }, h("div", { class: "bar no-print" }, this.filter, this.count, copy), this.scroll);
+        this.element = h(
+            "div",
+            { class: "table" },
+            h("div", { class: "bar no-print" }, this.filter, this.count, copy),
+            this.scroll,
+        );
         this.update();
     }
 
@@ -99,8 +122,7 @@ export class Table {
         const words = this.filter.value.toLowerCase().split(/\s+/).filter(Boolean);
         const { rows } = this.options;
         const order: number[] = [];
-        for (let i = 0; i < rows.length; i++)
-            if (words.every((word) => this.searchable[i]?.includes(word))) order.push(i);
+        for (let i = 0; i < rows.length; i++) if (words.every((word) => this.searchable[i]?.includes(word))) order.push(i);
         const c = this.sortBy;
         if (c >= 0) {
             const flip = this.descending ? -1 : 1;
@@ -113,7 +135,10 @@ export class Table {
             });
         }
         this.heads.forEach((cell, at) =>
-            at === c ? cell.setAttribute("aria-sort", this.descending ? "descending" : "ascending") : cell.removeAttribute("aria-sort"));
+            at === c
+                ? cell.setAttribute("aria-sort", this.descending ? "descending" : "ascending")
+                : cell.removeAttribute("aria-sort"),
+        );
         this.order = order;
         this.shown = 0;
         this.body.replaceChildren();
@@ -164,7 +189,11 @@ export class Table {
     }
 
     private addDetail(tr: HTMLTableRowElement, cell: HTMLElement, make: () => Promise<Node>): void {
-        const button = h("button", { type: "button", class: "twist", "aria-expanded": "false", title: "Show what is behind this row" }, "▸");
+        const button = h(
+            "button",
+            { type: "button", class: "twist", "aria-expanded": "false", title: "Show what is behind this row" },
+            "▸",
+        );
         let below: HTMLTableRowElement | null = null;
         button.addEventListener("click", () => {
             if (below) {
@@ -174,7 +203,10 @@ export class Table {
                 const td = h("td", { colspan: this.options.columns.length, class: "detail" }, "Reading…");
                 below = h("tr", {}, td);
                 tr.after(below);
-                void make().then((node) => replace(td, node), (fault: Error) => replace(td, fault.message));
+                void make().then(
+                    (node) => replace(td, node),
+                    (fault: Error) => replace(td, fault.message),
+                );
             }
             button.textContent = below ? "▾" : "▸";
             button.setAttribute("aria-expanded", String(below !== null));

@@ -81,7 +81,15 @@ export class Painter {
         if (state.measure) this.measure(ctx, height, state, scale);
     }
 
-    private track(ctx: CanvasRenderingContext2D, track: Track, top: number, width: number, state: ViewState, scale: number, first: boolean): void {
+    private track(
+        ctx: CanvasRenderingContext2D,
+        track: Track,
+        top: number,
+        width: number,
+        state: ViewState,
+        scale: number,
+        first: boolean,
+    ): void {
         ctx.fillStyle = colour(first ? "--grid" : "--panel-2");
         ctx.fillRect(0, top, width, first ? 2 : 1);
         ctx.fillStyle = colour("--text");
@@ -115,7 +123,8 @@ export class Painter {
             // Everything that begins in this pixel is one mark; a hit of the search wins its colour.
             const pixel = Math.floor(x);
             let next = after(starts, state.from + (pixel + 1) / scale, i + 1);
-            if (next > i + 1 && ((ends[next - 1] ?? 0) - (starts[next - 1] ?? 0)) * scale >= 1.5) next--; // only the last can be wide
+            const last = ((ends[next - 1] ?? 0) - (starts[next - 1] ?? 0)) * scale;
+            if (next > i + 1 && last >= 1.5) next--; // only the last can be wide
             const alone = next >= count || ((starts[next] ?? 0) - state.from) * scale > pixel + 2;
             this.mark(ctx, row, i, next, pixel, alone ? 2 : 1, y, state);
             i = next;
@@ -130,7 +139,16 @@ export class Painter {
         return colour(PALETTE[this.tint[this.timeline.name[event] ?? 0] ?? 0] ?? "--e1");
     }
 
-    private mark(ctx: CanvasRenderingContext2D, row: Row, from: number, to: number, x: number, wide: number, y: number, state: ViewState): void {
+    private mark(
+        ctx: CanvasRenderingContext2D,
+        row: Row,
+        from: number,
+        to: number,
+        x: number,
+        wide: number,
+        y: number,
+        state: ViewState,
+    ): void {
         let event = row.events[from] ?? 0;
         let dim = this.dimmed(event, state);
         for (let i = from; i < to && dim && to - from < 64; i++) {
@@ -154,7 +172,11 @@ export class Painter {
             ctx.beginPath();
             ctx.rect(x, y, wide - 3, ROW - 2);
             ctx.clip();
-            ctx.fillText(this.timeline.nameOf(event).slice(0, Math.ceil(wide / 4)), Math.max(x, 0) + 4, y + (ROW - 2) / 2 + 0.5);
+            ctx.fillText(
+                this.timeline.nameOf(event).slice(0, Math.ceil(wide / 4)),
+                Math.max(x, 0) + 4,
+                y + (ROW - 2) / 2 + 0.5,
+            );
             ctx.restore();
         }
         ctx.globalAlpha = 1;
@@ -165,7 +187,14 @@ export class Painter {
         }
     }
 
-    private counter(ctx: CanvasRenderingContext2D, track: Track, y: number, width: number, state: ViewState, scale: number): void {
+    private counter(
+        ctx: CanvasRenderingContext2D,
+        track: Track,
+        y: number,
+        width: number,
+        state: ViewState,
+        scale: number,
+    ): void {
         const counter = track.counter;
         if (!counter) return;
         const { ts, value, most } = counter;
@@ -215,7 +244,8 @@ export class Painter {
     private gridLines(ctx: CanvasRenderingContext2D, width: number, height: number, state: ViewState, scale: number): void {
         const step = niceStep((state.to - state.from) / (width / 110));
         ctx.fillStyle = colour("--panel-2");
-        for (let t = Math.ceil(state.from / step) * step; t < state.to; t += step) ctx.fillRect(Math.round((t - state.from) * scale), RULER, 1, height);
+        for (let t = Math.ceil(state.from / step) * step; t < state.to; t += step)
+            ctx.fillRect(Math.round((t - state.from) * scale), RULER, 1, height);
     }
 
     private ruler(ctx: CanvasRenderingContext2D, width: number, state: ViewState, scale: number): void {

@@ -48,7 +48,10 @@ export class Timeline {
     readonly end: number; // of the last event
     private readonly trackOf: Int32Array; // by lane
 
-    constructor(readonly view: TimelineView, counters: { name: string; ts: number; value: number }[]) {
+    constructor(
+        readonly view: TimelineView,
+        counters: { name: string; ts: number; value: number }[],
+    ) {
         this.count = view.ts.length;
         this.start = new Float64Array(this.count);
         this.dur = Float64Array.from(view.dur);
@@ -109,8 +112,14 @@ export class Timeline {
             if (!events.some((event) => (this.dur[event] ?? 0) > 0)) continue;
             const depth = this.depths(events);
             tracks.push({
-                lane, title: about.thread || (/^\d+$/.test(about.tid) ? `Thread ${about.tid}` : about.tid), group: about.process || `Process ${about.pid}`, device,
-                rows: this.rowsOf(events, depth), counter: null, folded: false, events: events.length,
+                lane,
+                title: about.thread || (/^\d+$/.test(about.tid) ? `Thread ${about.tid}` : about.tid),
+                group: about.process || `Process ${about.pid}`,
+                device,
+                rows: this.rowsOf(events, depth),
+                counter: null,
+                folded: false,
+                events: events.length,
             });
         }
         return tracks;
@@ -132,7 +141,11 @@ export class Timeline {
     private rowsOf(events: number[], depth: Uint16Array): Row[] {
         const sizes: number[] = [];
         for (const d of depth) sizes[d] = (sizes[d] ?? 0) + 1;
-        const rows = sizes.map((size): Row => ({ starts: new Float64Array(size), ends: new Float64Array(size), events: new Uint32Array(size) }));
+        const rows = sizes.map((size): Row => ({
+            starts: new Float64Array(size),
+            ends: new Float64Array(size),
+            events: new Uint32Array(size),
+        }));
         const used = new Uint32Array(rows.length);
         events.forEach((event, i) => {
             const d = depth[i] ?? 0;
@@ -163,7 +176,16 @@ export class Timeline {
         return [...series].slice(0, 24).map(([name, { ts, value }]): Track => {
             const most = value.reduce((top, v) => Math.max(top, v), 0) || 1;
             const counter = { name, ts: Float64Array.from(ts), value: Float64Array.from(value), most };
-            return { lane: -1, title: name, group: "Counters", device: true, rows: [], counter, folded: false, events: ts.length };
+            return {
+                lane: -1,
+                title: name,
+                group: "Counters",
+                device: true,
+                rows: [],
+                counter,
+                folded: false,
+                events: ts.length,
+            };
         });
     }
 
@@ -178,7 +200,13 @@ export class Timeline {
             const [a, b] = [from[i] ?? 0, to[i] ?? 0];
             const starts = from_lane[i] === lane && a >= begin && a <= end;
             const stops = to_lane[i] === lane && b >= begin && b <= end;
-            if (starts || stops) found.push({ fromTrack: this.trackOf[from_lane[i] ?? 0] ?? -1, from: a, toTrack: this.trackOf[to_lane[i] ?? 0] ?? -1, to: b });
+            if (starts || stops)
+                found.push({
+                    fromTrack: this.trackOf[from_lane[i] ?? 0] ?? -1,
+                    from: a,
+                    toTrack: this.trackOf[to_lane[i] ?? 0] ?? -1,
+                    to: b,
+                });
         }
         return found.length > MOST_ARROWS ? [] : found;
     }
@@ -209,7 +237,14 @@ export function after(sorted: Float64Array, time: number, from = 0): number {
 function laneOrder(lanes: TimelineLane[], device: Uint8Array): { lane: number; device: boolean }[] {
     const key = (lane: number): (number | string)[] => {
         const about = lanes[lane] as TimelineLane;
-        return [device[lane] ?? 0, about.process_sort ?? Number.MAX_SAFE_INTEGER, about.process, natural(about.pid), about.thread_sort ?? Number.MAX_SAFE_INTEGER, natural(about.tid)];
+        return [
+            device[lane] ?? 0,
+            about.process_sort ?? Number.MAX_SAFE_INTEGER,
+            about.process,
+            natural(about.pid),
+            about.thread_sort ?? Number.MAX_SAFE_INTEGER,
+            natural(about.tid),
+        ];
     };
     const keys = lanes.map((_, lane) => key(lane));
     const order = lanes.map((_, lane) => lane);

@@ -22,12 +22,13 @@ export function eventPanel(data: Data, trace: number, timeline: Timeline, event:
     const holder = h("div", {}, note("Reading the arguments…"));
     void argumentsOf(data, trace, timeline, event).then(
         (found) => replace(holder, found),
-        (fault: Error) => replace(holder, note(fault.message)));
+        (fault: Error) => replace(holder, note(fault.message)),
+    );
     return h("div", { class: "event" }, h("h3", {}, timeline.nameOf(event)), list, h("h4", {}, "Arguments"), holder);
 }
 
 function named(name: string | undefined, id: string | undefined): string {
-    return name ? `${name} (${id ?? ""})` : id ?? "";
+    return name ? `${name} (${id ?? ""})` : (id ?? "");
 }
 
 function pairs(facts: [string, string][]): HTMLElement {
@@ -73,8 +74,20 @@ export function rangePanel(timeline: Timeline, from: number, to: number): HTMLEl
         const sum = counts.get(name) ?? [0, 0];
         counts.set(name, [sum[0] + 1, sum[1] + (timeline.dur[i] ?? 0) / 1000]);
     }
-    const rows = [...counts].map(([name, [calls, total]]): Cell[] => [timeline.view.names[name] ?? "", calls, Number(total.toFixed(3))]);
-    const columns = [{ title: "Name", numeric: false }, { title: "Calls", numeric: true }, { title: "Total (us)", numeric: true, bar: true }];
-    return h("div", { class: "event" }, h("h3", {}, `${duration((to - from) / 1000)} measured`),
-        new Table({ name: "events", columns, rows, sort: 2 }).element);
+    const rows = [...counts].map(([name, [calls, total]]): Cell[] => [
+        timeline.view.names[name] ?? "",
+        calls,
+        Number(total.toFixed(3)),
+    ]);
+    const columns = [
+        { title: "Name", numeric: false },
+        { title: "Calls", numeric: true },
+        { title: "Total (us)", numeric: true, bar: true },
+    ];
+    return h(
+        "div",
+        { class: "event" },
+        h("h3", {}, `${duration((to - from) / 1000)} measured`),
+        new Table({ name: "events", columns, rows, sort: 2 }).element,
+    );
 }

@@ -9,7 +9,8 @@ import { contentHeight, HEAD, Painter, ROW, RULER, trackHeight, trackTop, type V
 import { after, Timeline, type Track } from "./model";
 import { eventPanel, rangePanel } from "./panel";
 
-const HELP = "w/s zoom, a/d or arrows move, / searches, Enter and Shift+Enter go through what was found, f zooms to the selection, " +
+const HELP =
+    "w/s zoom, a/d or arrows move, / searches, Enter and Shift+Enter go through what was found, f zooms to the selection, " +
     "0 shows all. Ctrl+wheel zooms, dragging moves, Shift+drag measures.";
 
 export async function timelineTab(data: Data, trace: number): Promise<Node[]> {
@@ -37,16 +38,36 @@ class TimelineWidget {
     private width = 0;
     private height = 0;
 
-    constructor(private readonly data: Data, private readonly trace: number, private readonly timeline: Timeline) {
+    constructor(
+        private readonly data: Data,
+        private readonly trace: number,
+        private readonly timeline: Timeline,
+    ) {
         this.painter = new Painter(timeline);
         this.state = { from: 0, to: timeline.end * 1.01, scroll: 0, selected: -1, hits: null, flows: [], measure: null };
-        this.search = h("input", { type: "search", placeholder: "Search events ( / )", "aria-label": "Search events by name",
-            oninput: () => this.find(), onsearch: () => this.find(), onkeydown: (event: KeyboardEvent) => this.searchKey(event) });
-        const button = (text: string, title: string, act: () => void): HTMLElement => h("button", { type: "button", class: "small", title, onclick: act }, text);
-        const tools = h("div", { class: "bar no-print" }, this.search,
-            button("‹", "Previous match (Shift+Enter)", () => this.step(-1)), button("›", "Next match (Enter)", () => this.step(1)), this.found,
-            h("span", { class: "spring" }), this.shown, button("−", "Zoom out (s)", () => this.zoom(1.5)), button("+", "Zoom in (w)", () => this.zoom(1 / 1.5)),
-            button("All", "Show everything (0)", () => this.show(0, this.timeline.end * 1.01)));
+        this.search = h("input", {
+            type: "search",
+            placeholder: "Search events ( / )",
+            "aria-label": "Search events by name",
+            oninput: () => this.find(),
+            onsearch: () => this.find(),
+            onkeydown: (event: KeyboardEvent) => this.searchKey(event),
+        });
+        const button = (text: string, title: string, act: () => void): HTMLElement =>
+            h("button", { type: "button", class: "small", title, onclick: act }, text);
+        const tools = h(
+            "div",
+            { class: "bar no-print" },
+            this.search,
+            button("‹", "Previous match (Shift+Enter)", () => this.step(-1)),
+            button("›", "Next match (Enter)", () => this.step(1)),
+            this.found,
+            h("span", { class: "spring" }),
+            this.shown,
+            button("−", "Zoom out (s)", () => this.zoom(1.5)),
+            button("+", "Zoom in (w)", () => this.zoom(1 / 1.5)),
+            button("All", "Show everything (0)", () => this.show(0, this.timeline.end * 1.01)),
+        );
         this.element = h("div", { class: "timeline" }, tools, h("div", { class: "timeline-main" }, this.box, this.panel));
         this.listen();
     }
@@ -68,7 +89,8 @@ class TimelineWidget {
     private report(): void {
         this.element.dataset["from"] = String(Math.round(this.state.from));
         this.element.dataset["to"] = String(Math.round(this.state.to));
-        this.shown.textContent = `${number(this.timeline.count)} events · ${duration((this.state.to - this.state.from) / 1000)} shown`;
+        const long = duration((this.state.to - this.state.from) / 1000);
+        this.shown.textContent = `${number(this.timeline.count)} events · ${long} shown`;
     }
 
     private resize(): void {
@@ -129,7 +151,8 @@ class TimelineWidget {
     private wheel(event: WheelEvent): void {
         event.preventDefault();
         const pixels = event.deltaMode === 1 ? event.deltaY * 16 : event.deltaY;
-        if (event.ctrlKey || event.metaKey || event.altKey) this.zoom(Math.exp(Math.min(Math.max(pixels, -240), 240) / 240), event.offsetX);
+        if (event.ctrlKey || event.metaKey || event.altKey)
+            this.zoom(Math.exp(Math.min(Math.max(pixels, -240), 240) / 240), event.offsetX);
         else if (event.shiftKey) this.pan(pixels);
         else {
             if (event.deltaX) this.pan(event.deltaX);
@@ -163,7 +186,8 @@ class TimelineWidget {
             this.canvas.removeEventListener("pointerup", end);
             this.canvas.removeEventListener("pointercancel", end);
             if (!moved) this.click(now.offsetX, now.offsetY);
-            else if (measuring && this.state.measure) replace(this.panel, rangePanel(this.timeline, ...sorted(this.state.measure)));
+            else if (measuring && this.state.measure)
+                replace(this.panel, rangePanel(this.timeline, ...sorted(this.state.measure)));
         };
         this.canvas.addEventListener("pointermove", move);
         this.canvas.addEventListener("pointerup", end);
@@ -191,7 +215,7 @@ class TimelineWidget {
         const perPixel = (this.state.to - this.state.from) / this.width;
         const time = this.state.from + x * perPixel;
         const i = after(row.ends, time - 1.5 * perPixel);
-        return i < row.events.length && (row.starts[i] ?? 0) <= time + 1.5 * perPixel ? row.events[i] ?? -1 : -1;
+        return i < row.events.length && (row.starts[i] ?? 0) <= time + 1.5 * perPixel ? (row.events[i] ?? -1) : -1;
     }
 
     private click(x: number, y: number): void {
@@ -233,7 +257,9 @@ class TimelineWidget {
         this.hits = text ? this.timeline.search(text) : new Uint32Array(0);
         this.hitAt = -1;
         const wanted = text.toLowerCase();
-        this.state.hits = text ? Uint8Array.from(this.timeline.view.names, (name) => (name.toLowerCase().includes(wanted) ? 1 : 0)) : null;
+        this.state.hits = text
+            ? Uint8Array.from(this.timeline.view.names, (name) => (name.toLowerCase().includes(wanted) ? 1 : 0))
+            : null;
         this.found.textContent = text ? `${number(this.hits.length)} found` : "";
         this.redraw();
     }
@@ -259,13 +285,16 @@ class TimelineWidget {
         if (about) {
             about.folded = false;
             const top = trackTop(this.timeline, track);
-            if (top < this.state.scroll || top + HEAD + 3 * ROW > this.state.scroll + this.height - RULER) this.state.scroll = Math.max(top - 40, 0);
+            if (top < this.state.scroll || top + HEAD + 3 * ROW > this.state.scroll + this.height - RULER)
+                this.state.scroll = Math.max(top - 40, 0);
         }
         const span = this.state.to - this.state.from;
         const begin = this.timeline.start[event] ?? 0;
         const long = this.timeline.dur[event] ?? 0;
-        if (long * 2000 < span) this.zoomTo(event); // too small to be seen
-        else if (begin < this.state.from || begin + long > this.state.to) this.show(begin + long / 2 - span / 2, begin + long / 2 + span / 2);
+        if (long * 2000 < span)
+            this.zoomTo(event); // too small to be seen
+        else if (begin < this.state.from || begin + long > this.state.to)
+            this.show(begin + long / 2 - span / 2, begin + long / 2 + span / 2);
         this.scrollBy(0);
         this.select(event);
     }
@@ -273,11 +302,20 @@ class TimelineWidget {
     private key(event: KeyboardEvent): void {
         if (event.ctrlKey || event.metaKey || event.altKey || event.target instanceof HTMLInputElement) return;
         const moves: Record<string, () => void> = {
-            w: () => this.zoom(1 / 1.3), s: () => this.zoom(1.3), a: () => this.pan(-this.width * 0.15), d: () => this.pan(this.width * 0.15),
-            ArrowLeft: () => this.pan(-this.width * 0.1), ArrowRight: () => this.pan(this.width * 0.1),
-            ArrowUp: () => this.scrollBy(-60), ArrowDown: () => this.scrollBy(60),
-            "+": () => this.zoom(1 / 1.5), "-": () => this.zoom(1.5), "0": () => this.show(0, this.timeline.end * 1.01),
-            f: () => this.state.selected >= 0 && this.zoomTo(this.state.selected), n: () => this.step(1), N: () => this.step(-1),
+            w: () => this.zoom(1 / 1.3),
+            s: () => this.zoom(1.3),
+            a: () => this.pan(-this.width * 0.15),
+            d: () => this.pan(this.width * 0.15),
+            ArrowLeft: () => this.pan(-this.width * 0.1),
+            ArrowRight: () => this.pan(this.width * 0.1),
+            ArrowUp: () => this.scrollBy(-60),
+            ArrowDown: () => this.scrollBy(60),
+            "+": () => this.zoom(1 / 1.5),
+            "-": () => this.zoom(1.5),
+            "0": () => this.show(0, this.timeline.end * 1.01),
+            f: () => this.state.selected >= 0 && this.zoomTo(this.state.selected),
+            n: () => this.step(1),
+            N: () => this.step(-1),
             Escape: () => this.select(-1),
         };
         const move = moves[event.key];

@@ -9,22 +9,48 @@ import type { Cell, DiffAgg, DiffNode, DiffSide, KernelTable } from "../types";
 
 export async function diffTab(data: Data, trace: number): Promise<Node[]> {
     const traces = data.index.traces;
-    if (traces.length < 2) return [note("There is only one trace here. Give a directory with two, or a second profile with --against, to compare them.")];
+    if (traces.length < 2)
+        return [
+            note(
+                "There is only one trace here. Give a directory with two, or a second profile with --against, to compare them.",
+            ),
+        ];
     const holder = h("div");
     let left = trace;
-    let right = (traces.find((ref) => ref.against) ?? traces.find((ref) => ref.id !== trace) as TraceRef).id;
+    let right = (traces.find((ref) => ref.against) ?? (traces.find((ref) => ref.id !== trace) as TraceRef)).id;
     const show = async (): Promise<void> => {
         holder.replaceChildren(note("Comparing…"));
         try {
-            holder.replaceChildren(...await compare(data, left, right));
+            holder.replaceChildren(...(await compare(data, left, right)));
         } catch (fault) {
             holder.replaceChildren(note((fault as Error).message));
         }
     };
     const choices = traces.map((ref) => ({ value: String(ref.id), label: traceLabel(ref) }));
-    const controls = h("div", { class: "controls no-print" },
-        picker("Left (before)", choices.filter((_, i) => !traces[i]?.against), String(left), (value) => { left = Number(value); void show(); }, "diff-left"),
-        picker("Right (after)", choices, String(right), (value) => { right = Number(value); void show(); }, "diff-right"));
+    const controls = h(
+        "div",
+        { class: "controls no-print" },
+        picker(
+            "Left (before)",
+            choices.filter((_, i) => !traces[i]?.against),
+            String(left),
+            (value) => {
+                left = Number(value);
+                void show();
+            },
+            "diff-left",
+        ),
+        picker(
+            "Right (after)",
+            choices,
+            String(right),
+            (value) => {
+                right = Number(value);
+                void show();
+            },
+            "diff-right",
+        ),
+    );
     await show();
     return [controls, holder];
 }
@@ -32,11 +58,19 @@ export async function diffTab(data: Data, trace: number): Promise<Node[]> {
 async function compare(data: Data, left: number, right: number): Promise<Node[]> {
     if (left === right) return [note("Both sides are the same trace.")];
     const diff = await data.view<DiffNode>("diff", left, { other: right });
-    const kernels = [await data.maybe<KernelTable>("kernel_table", left), await data.maybe<KernelTable>("kernel_table", right)] as const;
-    const nodes: Node[] = [h("div", { class: "cards" },
-        total("Host time", diff.left.duration, diff.right.duration),
-        total("Device time", diff.left.device_duration, diff.right.device_duration),
-        total("Total time", diff.left.total_duration, diff.right.total_duration))];
+    const kernels = [
+        await data.maybe<KernelTable>("kernel_table", left),
+        await data.maybe<KernelTable>("kernel_table", right),
+    ] as const;
+    const nodes: Node[] = [
+        h(
+            "div",
+            { class: "cards" },
+            total("Host time", diff.left.duration, diff.right.duration),
+            total("Device time", diff.left.device_duration, diff.right.device_duration),
+            total("Total time", diff.left.total_duration, diff.right.total_duration),
+        ),
+    ];
     nodes.push(section("Operators, largest change first", operatorChanges(diff.left.aggs, diff.right.aggs)));
     if (kernels[0] && kernels[1]) nodes.push(section("Kernels, largest change first", kernelChanges(kernels[0], kernels[1])));
     nodes.push(section("Side by side", sideBySide(diff)));
@@ -45,8 +79,17 @@ async function compare(data: Data, left: number, right: number): Promise<Node[]>
 
 function total(title: string, before: number, after: number): HTMLElement {
     const change = before ? (after - before) / before : NaN;
-    return h("div", { class: "fact" }, h("span", {}, title), h("strong", {}, `${duration(before)} → ${duration(after)}`),
-        h("small", { class: after > before ? "worse" : "better" }, Number.isFinite(change) ? `${change > 0 ? "+" : ""}${percent(change)}` : ""));
+    return h(
+        "div",
+        { class: "fact" },
+        h("span", {}, title),
+        h("strong", {}, `${duration(before)} → ${duration(after)}`),
+        h(
+            "small",
+            { class: after > before ? "worse" : "better" },
+            Number.isFinite(change) ? `${change > 0 ? "+" : ""}${percent(change)}` : "",
+        ),
+    );
 }
 
 const change = (value: Cell): string => signed(Number(value));
@@ -66,12 +109,38 @@ function operatorChanges(left: DiffAgg[], right: DiffAgg[]): HTMLElement {
     const before = new Map(left.map((agg) => [agg.name, agg]));
     const rows = names.map((name): Cell[] => {
         const [a, b] = [before.get(name), other.get(name)];
-        return [name, a?.calls ?? 0, b?.calls ?? 0, self(a), self(b), self(b) - self(a), ratio(self(a), self(b)), host(a), host(b), host(b) - host(a)];
+        return [
+            name,
+            a?.calls ?? 0,
+            b?.calls ?? 0,
+            self(a),
+            self(b),
+            self(b) - self(a),
+            ratio(self(a), self(b)),
+            host(a),
+            host(b),
+            host(b) - host(a),
+        ];
     });
     const what = device ? "Device Self" : "Host Self";
-    const titles = ["Name", "Calls left", "Calls right", `${what} left (us)`, `${what} right (us)`, `${what} change (us)`, "Change (%)",
-        "Host left (us)", "Host right (us)", "Host change (us)"];
-    const columns = titles.map((title, c) => ({ title, numeric: c > 0, bar: c === 5, ...(c === 5 || c === 9 ? { format: change } : c === 6 ? { format: relative } : {}) }));
+    const titles = [
+        "Name",
+        "Calls left",
+        "Calls right",
+        `${what} left (us)`,
+        `${what} right (us)`,
+        `${what} change (us)`,
+        "Change (%)",
+        "Host left (us)",
+        "Host right (us)",
+        "Host change (us)",
+    ];
+    const columns = titles.map((title, c) => ({
+        title,
+        numeric: c > 0,
+        bar: c === 5,
+        ...(c === 5 || c === 9 ? { format: change } : c === 6 ? { format: relative } : {}),
+    }));
     return new Table({ name: "operators", columns, rows, sort: 5, byMagnitude: true }).element;
 }
 
@@ -88,7 +157,12 @@ function kernelChanges(left: KernelTable, right: KernelTable): HTMLElement {
         return [name, a[0], b[0], a[1], b[1], b[1] - a[1], ratio(a[1], b[1])];
     });
     const titles = ["Name", "Calls left", "Calls right", "Total left (us)", "Total right (us)", "Change (us)", "Change (%)"];
-    const columns = titles.map((title, c) => ({ title, numeric: c > 0, bar: c === 5, ...(c === 5 ? { format: change } : c === 6 ? { format: relative } : {}) }));
+    const columns = titles.map((title, c) => ({
+        title,
+        numeric: c > 0,
+        bar: c === 5,
+        ...(c === 5 ? { format: change } : c === 6 ? { format: relative } : {}),
+    }));
     return new Table({ name: "kernels", columns, rows, sort: 5, byMagnitude: true }).element;
 }
 
@@ -104,7 +178,13 @@ function sideBar(side: DiffSide, largest: number, colour: string): HTMLElement {
     const fill = h("span", { class: "fill" });
     fill.style.width = `${(100 * side.total_duration) / largest}%`;
     fill.style.background = `var(${colour})`;
-    return h("div", { class: "side" }, h("span", { class: "name" }, side.name), h("span", { class: "value" }, `${number(side.total_duration)} us`), h("span", { class: "track" }, fill));
+    return h(
+        "div",
+        { class: "side" },
+        h("span", { class: "name" }, side.name),
+        h("span", { class: "value" }, `${number(side.total_duration)} us`),
+        h("span", { class: "track" }, fill),
+    );
 }
 
 function addPart(list: HTMLElement, node: DiffNode, largest: number, open: boolean): void {

@@ -18,10 +18,20 @@ export async function kernelsTab(data: Data, trace: number): Promise<Node[]> {
         const { sort } = table.metadata;
         const columns = columnsOf(table.data.columns, sort);
         const rows = table.data.rows;
-        holder.replaceChildren(new Table({ name: "kernels", columns, rows, sort: columns.findIndex((column) => column.title === sort) }).element);
+        holder.replaceChildren(
+            new Table({ name: "kernels", columns, rows, sort: columns.findIndex((column) => column.title === sort) }).element,
+        );
     };
-    const group = picker("Group by", [{ value: "kernel_table", label: "Kernel" }, { value: "kernel_table_by_op", label: "Kernel and operator" }],
-        "kernel_table", (view) => void show(view), "kernel-group");
+    const group = picker(
+        "Group by",
+        [
+            { value: "kernel_table", label: "Kernel" },
+            { value: "kernel_table_by_op", label: "Kernel and operator" },
+        ],
+        "kernel_table",
+        (view) => void show(view),
+        "kernel-group",
+    );
     await show("kernel_table");
     return [charts, section("Kernels", h("div", { class: "controls no-print" }, group), holder)];
 }
@@ -32,8 +42,15 @@ function coreShares(cores: KernelPie): HTMLElement {
         const fill = h("span", { class: "fill" });
         fill.style.width = `${100 * share}%`;
         fill.style.background = `var(${at === 0 ? "--c3" : "--c8"})`;
-        list.append(h("li", {}, h("span", { class: "name" }, name), h("span", { class: "value", title: number(share) }, percent(share)),
-            h("span", { class: "track" }, fill)));
+        list.append(
+            h(
+                "li",
+                {},
+                h("span", { class: "name" }, name),
+                h("span", { class: "value", title: number(share) }, percent(share)),
+                h("span", { class: "track" }, fill),
+            ),
+        );
     });
     return list;
 }

@@ -30,20 +30,53 @@ function moduleTree(view: ModuleView): Node {
     const body = h("tbody");
     const most = view.data.reduce((sum, row) => Math.max(sum, row.device_duration || row.host_duration), 0) || 1;
     for (const row of view.data) addModule(body, view, row, 0, most, null);
-    const head = h("tr", {}, ...view.columns.map((column) =>
-        h("th", { class: column.type === "number" ? "num" : "" }, /Time$/.test(column.name) ? `${column.name} (us)` : column.name)),
-    h("th", { class: "num" }, "Average (us)"));
-    const filter = h("input", { type: "search", placeholder: "Filter modules", "aria-label": "Filter modules", oninput: () => narrow(body, filter.value) });
-    return h("div", { class: "table" }, h("div", { class: "bar no-print" }, filter),
-        h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "modules" }, h("table", { class: "tree" }, h("thead", {}, head), body)));
+    const head = h(
+        "tr",
+        {},
+        ...view.columns.map((column) =>
+            h(
+                "th",
+                { class: column.type === "number" ? "num" : "" },
+                /Time$/.test(column.name) ? `${column.name} (us)` : column.name,
+            ),
+        ),
+        h("th", { class: "num" }, "Average (us)"),
+    );
+    const filter = h("input", {
+        type: "search",
+        placeholder: "Filter modules",
+        "aria-label": "Filter modules",
+        oninput: () => narrow(body, filter.value),
+    });
+    return h(
+        "div",
+        { class: "table" },
+        h("div", { class: "bar no-print" }, filter),
+        h(
+            "div",
+            { class: "scroll", tabindex: 0, role: "region", "aria-label": "modules" },
+            h("table", { class: "tree" }, h("thead", {}, head), body),
+        ),
+    );
 }
 
-function addModule(body: HTMLElement, view: ModuleView, row: ModuleRow, depth: number, most: number, parent: HTMLElement | null): void {
+function addModule(
+    body: HTMLElement,
+    view: ModuleView,
+    row: ModuleRow,
+    depth: number,
+    most: number,
+    parent: HTMLElement | null,
+): void {
     const tr = h("tr", { "data-depth": depth });
     const label = h("td", { class: "text", title: row.name });
     label.style.paddingLeft = `${8 + depth * 18}px`;
     if (row.children.length) {
-        const twist = h("button", { type: "button", class: "twist", "aria-expanded": "true", onclick: () => fold(tr, twist) }, "▾");
+        const twist = h(
+            "button",
+            { type: "button", class: "twist", "aria-expanded": "true", onclick: () => fold(tr, twist) },
+            "▾",
+        );
         label.append(twist);
     } else label.append(h("span", { class: "twist" }));
     label.append(row.name, h("small", {}, ` #${row.id}`));

@@ -8,7 +8,14 @@ import { Table } from "../table";
 import type { CounterEvent, Metrics, Overview, TraceInfo } from "../types";
 
 export const ROLE_COLOURS: Record<string, string> = {
-    Kernel: "--c1", Memcpy: "--c2", Memset: "--c6", Communication: "--c5", Runtime: "--c3", DataLoader: "--c4", "CPU Exec": "--c7", Other: "--c8",
+    Kernel: "--c1",
+    Memcpy: "--c2",
+    Memset: "--c6",
+    Communication: "--c5",
+    Runtime: "--c3",
+    DataLoader: "--c4",
+    "CPU Exec": "--c7",
+    Other: "--c8",
 };
 
 export async function overviewTab(data: Data, trace: number): Promise<Node[]> {
@@ -36,7 +43,13 @@ export async function overviewTab(data: Data, trace: number): Promise<Node[]> {
 }
 
 function fact(title: string, value: string, small?: string): HTMLElement {
-    return h("div", { class: "fact" }, h("span", {}, title), h("strong", {}, value), small && small !== value ? h("small", {}, small) : null);
+    return h(
+        "div",
+        { class: "fact" },
+        h("span", {}, title),
+        h("strong", {}, value),
+        small && small !== value ? h("small", {}, small) : null,
+    );
 }
 
 /** Every value column of the steps; the columns between hold tooltips, which we write ourselves. */
@@ -66,13 +79,21 @@ function performance(overview: Overview): HTMLElement {
     const add = (name: string, value: number, extra: number, top: boolean): void => {
         const bar = h("td", { class: "num share" }, number(value));
         bar.style.setProperty("--share", top ? "0%" : `${Math.min(Math.max(extra, 0), 100)}%`);
-        body.append(h("tr", top ? { class: "total" } : {}, h("td", {}, name), bar, h("td", { class: "num" }, `${number(extra)}`)));
+        body.append(
+            h("tr", top ? { class: "total" } : {}, h("td", {}, name), bar, h("td", { class: "num" }, `${number(extra)}`)),
+        );
     };
     for (const row of overview.performance) {
         add(row.name, row.value, row.extra, true);
         for (const child of row.children ?? []) add(child.name, child.value, child.extra, false);
     }
-    const head = h("tr", {}, h("th", {}, "Category"), h("th", { class: "num" }, "Time (us)"), h("th", { class: "num" }, "Share (%)"));
+    const head = h(
+        "tr",
+        {},
+        h("th", {}, "Category"),
+        h("th", { class: "num" }, "Time (us)"),
+        h("th", { class: "num" }, "Share (%)"),
+    );
     return h("table", { class: "plain" }, h("thead", {}, head), body);
 }
 
@@ -83,7 +104,12 @@ function metricsList(metrics: Metrics): HTMLElement {
         else if (row.value === "") list.append(h("dt", { class: "head" }, row.title));
         else list.append(h("dt", {}, row.title), h("dd", {}, row.value));
     }
-    return h("div", {}, list, h("details", {}, h("summary", {}, "What these figures mean"), h("p", { class: "prose" }, metrics.tooltip)));
+    return h(
+        "div",
+        {},
+        list,
+        h("details", {}, h("summary", {}, "What these figures mean"), h("p", { class: "prose" }, metrics.tooltip)),
+    );
 }
 
 function advice(html: string): HTMLElement {
@@ -102,16 +128,22 @@ function utilisation(counters: CounterEvent[] | null): HTMLElement | null {
     const place = new Map(times.map((ts, i) => [ts, i]));
     const all = devices.map((name, d): Line => {
         const values = new Array<number | null>(times.length).fill(null);
-        for (const event of named) if (event.name === name) values[place.get(event.ts) ?? 0] = 100 * (Object.values(event.args)[0] ?? 0);
+        for (const event of named)
+            if (event.name === name) values[place.get(event.ts) ?? 0] = 100 * (Object.values(event.args)[0] ?? 0);
         return { name: name.replace(/ Utilization$/, ""), colour: `--c${(d % 8) + 1}`, values, fill: devices.length === 1 };
     });
     const x = times.map((ts) => (ts - first.ts) / 1000);
-    return section("Device utilisation", lines(x, all, { xLabel: "Time (ms)", yLabel: "Busy (%)", most: 105, steps: true, height: 180 }));
+    return section(
+        "Device utilisation",
+        lines(x, all, { xLabel: "Time (ms)", yLabel: "Busy (%)", most: 105, steps: true, height: 180 }),
+    );
 }
 
 function infoList(info: TraceInfo): HTMLElement {
     const pairs: [string, string][] = [
-        ["Dialect", info.dialect], ["Text", bytes(info.text_bytes)], ["Events", number(info.events_seen)],
+        ["Dialect", info.dialect],
+        ["Text", bytes(info.text_bytes)],
+        ["Events", number(info.events_seen)],
         ["Used by the views", number(info.events_kept)],
     ];
     if (info.events_broken) pairs.push(["Broken, left out", number(info.events_broken)]);
@@ -119,4 +151,3 @@ function infoList(info: TraceInfo): HTMLElement {
     if (info.orphan_kernels) pairs.push(["Kernels that no call launched", number(info.orphan_kernels)]);
     return h("dl", { class: "pairs" }, ...pairs.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
 }
-

@@ -1,0 +1,92 @@
+/* quern devices: what this machine can compute on, each opened and compared with the reference. */
+#include <stdio.h>
+
+#include <quern/device.h>
+
+#include "app.h"
+
+enum { ROOM = 17 };
+
+static const char
+    *const help = "usage: quern devices [--json]\n\n"
+                  "Lists the devices Quern can compute on: name, driver, memory, features and what the self-test says.\n";
+
+typedef struct feature {
+    uint32_t bit;
+    const char *name;
+} feature;
+
+static const feature features[] = {
+    {QN_DEVICE_F16_STORAGE, "f16 storage"}, {QN_DEVICE_F16_ARITHMETIC, "f16 arithmetic"},
+    {QN_DEVICE_INT8_DOT, "int8 dot"},       {QN_DEVICE_COOPERATIVE, "cooperative matrix"},
+    {QN_DEVICE_TIMESTAMPS, "timestamps"},   {QN_DEVICE_UNIFIED, "unified memory"},
+};
+enum { FEATURES = sizeof features / sizeof *features };
+
+static void print_text(const qn_device_info *d) {
+    printf("%s:%d  %s\n", d->backend, d->index, d->name);
+    printf("  driver    %s", d->driver);
+    if (d->api_version)
+        printf(", Vulkan %u.%u.%u", d->api_version >> 22 & 127, d->api_version >> 12 & 1023, d->api_version & 4095);
+    printf("\n  memory    %.1f GiB\n", (double)d->memory_bytes / (1024.0 * 1024.0 * 1024.0));
+    if (d->subgroup) printf("  subgroup  %u lanes\n", d->subgroup);
+    printf("  features ");
+    int any = 0;
+    for (int i = 0; i < FEATURES; i++)
+        if (d->features & features[i].bit) printf("%s %s", any++ ? "," : "", features[i].name);
+    printf("%s\n  kernels   for %u of %d ops\n", any ? "" : " none", d->n_kernels, (int)QN_OP_COUNT);
+    printf("  verdict   %s\n", d->verdict);
+}
+
+static void print_quoted(const char *s) {
+    putchar('"');
+    for (; *s; s++) {
+        unsigned char c = (unsigned char)*s;
+        if (c == '"' || c == '\\') printf("\\%c", c);
+        else if (c < 0x20) printf("\\u%04x", c);
+        else putchar(c);
+    }
+    putchar('"');
+}
+
+static void print_json(const qn_device_info *d) {
+    printf("{\"backend\": \"%s\", \"index\": %d, \"name\": ", d->backend, d->index);
+    print_quoted(d->name);
+    printf(", \"driver\": ");
+    print_quoted(d->driver);
+    printf(", \"memory_bytes\": %llu, \"subgroup\": %u, \"kernels\": %u, \"trusted\": %s, \"features\": [",
+           (unsigned long long)d->memory_bytes, d->subgroup, d->n_kernels, d->features & QN_DEVICE_TRUSTED ? "true" : "false");
+    int any = 0;
+    for (int i = 0; i < FEATURES; i++)
+        if (d->features & features[i].bit) printf("%s\"%s\"", any++ ? ", " : "", features[i].name);
+    printf("], \"verdict\": ");
+    print_quoted(d->verdict);
+    printf("}");
+}
+
+int cmd_devices(int argc, char **argv) {
+    static qn_device_info list[ROOM];
+    qn_error error = {QN_OK, ""};
+    int n = 0, json = argc == 2 && strcmp(argv[1], "--json") == 0;
+    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+        printf("%s", help);
+        return APP_OK;
+    }
+    if (argc > 2 || (argc == 2 && !json)) {
+        fprintf(stderr, "%s", help);
+        return APP_USAGE;
+    }
+    if (qn_device_list(list, ROOM, &n, &error) != QN_OK) {
+        fprintf(stderr, "quern devices: %s\n", error.text);
+        return APP_FAILED;
+    }
+    if (n > ROOM) n = ROOM;
+    for (int i = 0; i < n; i++) {
+        if (!json) print_text(&list[i]);
+        else printf("%s", i ? ",\n " : "[");
+        if (json) print_json(&list[i]);
+    }
+    if (json) printf("]\n");
+    if (error.text[0]) fprintf(stderr, "quern devices: no Vulkan device: %s\n", error.text);
+    return APP_OK;
+}

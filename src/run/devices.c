@@ -1,0 +1,49 @@
+/* The devices of this machine, from every backend: the one list that names them all. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include <quern/device.h>
+
+#include "vulkan/vulkan.h"
+
+static void describe_cpu(qn_device_info *info) {
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGE_SIZE);
+    memset(info, 0, sizeof *info);
+    info->size = sizeof *info;
+    info->features = QN_DEVICE_TRUSTED | QN_DEVICE_UNIFIED;
+    snprintf(info->backend, sizeof info->backend, "cpu");
+    snprintf(info->name, sizeof info->name, "reference kernels");
+    snprintf(info->driver, sizeof info->driver, "quern %s", qn_version());
+    snprintf(info->verdict, sizeof info->verdict, "is the reference");
+    info->memory_bytes = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
+    info->n_kernels = QN_OP_COUNT;
+}
+
+/* Opening it is the test; what it says of itself then is the last word. */
+static void describe_vulkan(int index, qn_device_info *info) {
+    qn_error error = {QN_OK, ""};
+    qn_device *device = NULL;
+    qn_vulkan_options options = {.index = index};
+    memset(info, 0, sizeof *info);
+    info->size = sizeof *info;
+    info->index = index;
+    snprintf(info->backend, sizeof info->backend, "vulkan");
+    if (qn_vulkan_describe(index, info, &error) == QN_OK && info->verdict[0]) return;
+    if (qn_vulkan_open(&options, &device, &error) == QN_OK) {
+        qn_device_describe(device, info);
+        qn_device_destroy(device);
+        return;
+    }
+    snprintf(info->verdict, sizeof info->verdict, "cannot be used: %.300s", error.text);
+}
+
+qn_status qn_device_list(qn_device_info *infos, int room, int *count, qn_error *error) {
+    if (!count || room < 0 || (room && !infos))
+        return qn_error_set(error, QN_ARGUMENT, "device list: a count, and room for what is asked, are needed");
+    if (error) *error = (qn_error){QN_OK, ""};
+    int n = qn_vulkan_count(error);
+    *count = 1 + n;
+    if (room > 0) describe_cpu(&infos[0]);
+    for (int i = 0; i < n && i + 1 < room; i++) describe_vulkan(i, &infos[i + 1]);
+    return QN_OK;
+}

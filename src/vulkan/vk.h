@@ -1,0 +1,222 @@
+/* What the files of this folder share. Functions of Vulkan are reached through tables filled at run time: the library does not
+ * link the loader, it opens it. */
+#ifndef QN_VULKAN_VK_H
+#define QN_VULKAN_VK_H
+
+#define VK_NO_PROTOTYPES
+#include <vulkan/vulkan_core.h>
+
+#include "base/arena.h"
+#include "op/op.h"
+#include "vulkan/vulkan.h"
+
+/* ---- Functions, all of them in one table */
+
+typedef struct qn_vk_calls {
+#define QN_VK_CALL(name, from) PFN_vk##name name;
+#include "vulkan/vk_calls.def"
+#undef QN_VK_CALL
+} qn_vk_calls;
+
+/* ---- Kernels */
+
+/* What a kernel is given: 128 bytes, which every device has. Must agree with Push in glsl/common.glsl. */
+typedef struct qn_vk_push {
+    uint64_t a, b, y;
+    uint32_t n[4];
+    int32_t sa[4], sb[4], sy[4];
+    uint32_t nb[4];
+    uint32_t p[6];
+} qn_vk_push;
+_Static_assert(sizeof(qn_vk_push) == 128, "push constants are 128 bytes");
+
+typedef enum qn_vk_type {
+    QN_VK_F32,
+    QN_VK_F16,
+    QN_VK_BF16,
+    QN_VK_I32,
+    QN_VK_RAW16,
+    QN_VK_RAW32,
+    QN_VK_RAW64,
+    QN_VK_NO_TYPE
+} qn_vk_type;
+
+/* Specialisation constants, in the order of their numbers. */
+typedef struct qn_vk_spec {
+    uint32_t type_a, type_b, type_y, fn, rank, tiled;
+} qn_vk_spec;
+
+typedef struct qn_vk_shader {
+    const char *name;
+    const uint32_t *code;
+    size_t bytes;
+} qn_vk_shader;
+
+/* Made in the build folder from glsl/: one entry per file, ended by a NULL name. */
+extern const qn_vk_shader qn_vk_shaders[];
+
+/* A step translated. */
+typedef struct qn_vk_dispatch {
+    int shader;
+    qn_vk_spec spec;
+    qn_vk_push push;
+    uint32_t groups[3]; /* any 0: nothing to do */
+} qn_vk_dispatch;
+
+/* Where a packer gets addresses from. While only asking, everything is 0 and `block` NULL; `block_used` counts all the same. */
+typedef struct qn_vk_pack {
+    const qn_checked_step *step;
+    uint64_t arena;    /* device address */
+    char *block;       /* the parameter block, mapped */
+    uint64_t block_at; /* its device address; the first word is the status word */
+    uint64_t block_used;
+    uint32_t step_number;
+    qn_vk_dispatch *out;
+    qn_error *error;
+} qn_vk_pack;
+
+typedef qn_status (*qn_vk_pack_fn)(qn_vk_pack *pack, uint32_t fn);
+
+enum { QN_VK_BLOCK_ALIGN = 64, QN_VK_GROUP_LIMIT = 65535, QN_VK_LANES = 256 };
+
+#define QN_VK_KERNEL(op, shader, fn, packer) qn_status qn_vk_pack_##packer(qn_vk_pack *pack, uint32_t fn_);
+#include "vulkan/vk_kernels.def"
+#undef QN_VK_KERNEL
+
+/* Chooses the kernel of a step and fills pack->out, or says QN_UNSUPPORTED. */
+qn_status qn_vk_translate(qn_vk_pack *pack);
+
+/* ---- Objects */
+
+typedef struct qn_vk_instance {
+    void *library;
+    VkInstance handle;
+    VkDebugUtilsMessengerEXT messenger;
+    qn_vk_calls vk;
+    int validating, n_messages;
+    char first_message[512];
+} qn_vk_instance;
+
+/* What is known of a physical device before it is opened. */
+typedef struct qn_vk_facts {
+    VkPhysicalDevice handle;
+    VkPhysicalDeviceProperties properties;
+    VkPhysicalDeviceMemoryProperties memory;
+    qn_device_info info;
+    uint32_t queue_family, timestamp_bits;
+    uint64_t max_allocation;
+    char lacks[160]; /* what every kernel needs and it has not; empty when it can be used */
+} qn_vk_facts;
+
+typedef struct qn_vk_memory {
+    VkBuffer buffer;
+    VkDeviceMemory memory;
+    uint64_t bytes, address;
+    void *mapped;
+} qn_vk_memory;
+
+typedef struct qn_vk_pipeline {
+    int shader;
+    qn_vk_spec spec;
+    VkPipeline handle;
+} qn_vk_pipeline;
+
+enum { QN_VK_SHADERS_MAX = 64 };
+
+typedef struct qn_vk_device {
+    qn_device base;
+    qn_vk_instance *instance;
+    qn_vk_calls vk;
+    qn_vk_facts facts;
+    qn_arena arena; /* the records that live as long as the device */
+    VkDevice handle;
+    VkQueue queue;
+    VkCommandPool pool;
+    VkSemaphore timeline;
+    uint64_t submitted;
+    VkPipelineLayout layout;
+    VkPipelineCache cache;
+    char cache_path[1024];
+    uint64_t cache_stored; /* bytes of it that are on disk already */
+    VkShaderModule modules[QN_VK_SHADERS_MAX];
+    QN_VEC(qn_vk_pipeline) pipelines;
+    qn_vk_memory staging; /* for single uploads and downloads, grown on demand */
+    qn_vulkan_fault fault;
+    int lost;
+} qn_vk_device;
+
+typedef struct qn_vk_buffer {
+    qn_device_buffer base;
+    qn_vk_memory memory;
+} qn_vk_buffer;
+
+typedef struct qn_vk_program {
+    qn_program base;
+    qn_vk_memory arena;   /* empty when it is the caller's */
+    qn_vk_memory block;   /* status word, then what kernels need beyond push constants */
+    qn_vk_memory staging; /* inputs one after the other, then outputs */
+    qn_device_range *inputs, *outputs;
+    uint64_t *input_at, *output_at; /* in staging */
+    VkCommandBuffer *commands;      /* the steps, then one per input, then one per output */
+    VkCommandBuffer *batch;         /* those of one run */
+    int n_commands, n_barriers;
+    VkQueryPool queries;
+    uint64_t pending; /* timeline value of a run that was not seen to end, 0 for none */
+    int has_times;
+    qn_arena memory;
+} qn_vk_program;
+
+/* Forward a VkResult as a status and a sentence with the call's name. Device loss is remembered. */
+qn_status qn_vk_fail(qn_vk_device *d, const char *call, VkResult result, qn_error *error);
+const char *qn_vk_result_name(VkResult result);
+#define QN_VK_TRY(d, call, error)                                                            \
+    do {                                                                                     \
+        VkResult vk_result_ = (d)->vk.call;                                                  \
+        if (vk_result_ != VK_SUCCESS) return qn_vk_fail((d), "vk" #call, vk_result_, error); \
+    } while (0)
+
+/* vk_context.c */
+qn_status qn_vk_instance_create(uint32_t flags, qn_vk_instance **instance, qn_error *error);
+void qn_vk_instance_destroy(qn_vk_instance *instance);
+/* Count of physical devices, or facts about one. */
+int qn_vk_instance_count(qn_vk_instance *instance, qn_error *error);
+qn_status qn_vk_instance_facts(qn_vk_instance *instance, int index, qn_vk_facts *facts, qn_error *error);
+qn_status qn_vk_device_make(qn_vk_device *d, qn_error *error);
+void qn_vk_device_unmake(qn_vk_device *d);
+
+/* vk_memory.c */
+typedef enum qn_vk_place { QN_VK_ON_DEVICE, QN_VK_ON_HOST, QN_VK_ON_BOTH } qn_vk_place;
+qn_status qn_vk_memory_create(qn_vk_device *d, uint64_t bytes, qn_vk_place place, qn_vk_memory *memory, qn_error *error);
+void qn_vk_memory_destroy(qn_vk_device *d, qn_vk_memory *memory);
+
+/* vk_command.c */
+qn_status qn_vk_submit(qn_vk_device *d, const VkCommandBuffer *commands, int n, uint64_t *value, qn_error *error);
+qn_status qn_vk_wait(qn_vk_device *d, uint64_t value, uint64_t timeout_ns, qn_error *error);
+qn_status qn_vk_begin(qn_vk_device *d, VkCommandBuffer c, int once, qn_error *error);
+void qn_vk_barrier(qn_vk_device *d, VkCommandBuffer c, VkPipelineStageFlags from, VkAccessFlags wrote, VkPipelineStageFlags to,
+                   VkAccessFlags reads);
+qn_status qn_vk_copy(qn_vk_device *d, const qn_vk_memory *from, uint64_t from_at, const qn_vk_memory *to, uint64_t to_at,
+                     uint64_t bytes, qn_error *error);
+
+/* vk_pipeline.c */
+qn_status qn_vk_pipelines_init(qn_vk_device *d, qn_error *error);
+void qn_vk_pipelines_destroy(qn_vk_device *d);
+qn_status qn_vk_pipeline_get(qn_vk_device *d, int shader, const qn_vk_spec *spec, VkPipeline *pipeline, qn_error *error);
+int qn_vk_shader_find(const char *name);
+
+/* vk_cache.c */
+qn_status qn_vk_cache_open(qn_vk_device *d, const char *folder, qn_error *error);
+void qn_vk_cache_store(qn_vk_device *d);
+
+/* vk_program.c */
+qn_status qn_vk_program_create(qn_device *device, const qn_program_options *o, const qn_checked_step *steps, qn_program **program,
+                               qn_error *error);
+void qn_vk_program_destroy(qn_program *program);
+qn_status qn_vk_program_run(qn_program *program, const void *const *inputs, void *const *outputs, uint64_t timeout_ns,
+                            qn_error *error);
+qn_status qn_vk_program_times(qn_program *program, double *ns, int n, qn_error *error);
+
+/* vk_selftest.c: QN_OK, or QN_DEVICE and which kernel disagrees by how much. */
+qn_status qn_vk_self_test(qn_device *device, qn_error *error);
+
+#endif

@@ -1,0 +1,154 @@
+/* Shapes for kernels. Up to eight axes come in; axes of extent 1 are dropped and neighbours that lie behind one another in every
+ * operand are folded into one, until at most four remain, which is all that 128 bytes of push constants have room for. */
+#include "vulkan/vk_layout.h"
+
+enum { A, B, Y, OPERANDS, AXES = 4 };
+
+/* Axes counted from the last. */
+typedef struct axes {
+    int rank;
+    int64_t n[QN_MAX_RANK], m[QN_MAX_RANK]; /* walked, and b's own extents */
+    int64_t s[OPERANDS][QN_MAX_RANK];       /* in elements */
+} axes;
+
+qn_status qn_vk_refuse(qn_vk_pack *p, const char *why) {
+    return qn_error_set(p->error, QN_UNSUPPORTED, "vulkan: %s: %s", qn_op_describe(p->step->op)->name, why);
+}
+
+qn_vk_type qn_vk_type_of(uint32_t dtype) {
+    switch (dtype) {
+    case QN_DTYPE_F32: return QN_VK_F32;
+    case QN_DTYPE_F16: return QN_VK_F16;
+    case QN_DTYPE_BF16: return QN_VK_BF16;
+    case QN_DTYPE_I32: return QN_VK_I32;
+    default: return QN_VK_NO_TYPE;
+    }
+}
+
+static qn_status float_type(qn_vk_pack *p, const qn_tensor *t, uint32_t *type) {
+    qn_vk_type found = t ? qn_vk_type_of(t->dtype) : QN_VK_F32;
+    if (found > QN_VK_BF16)
+        return qn_error_set(p->error, QN_UNSUPPORTED, "vulkan: %s: no kernel for %s", qn_op_describe(p->step->op)->name,
+                            qn_dtype_describe((qn_dtype)t->dtype)->name);
+    *type = found;
+    return QN_OK;
+}
+
+qn_status qn_vk_float_types(qn_vk_pack *p, const qn_tensor *a, const qn_tensor *b, const qn_tensor *y) {
+    QN_TRY(float_type(p, a, &p->out->spec.type_a));
+    QN_TRY(float_type(p, b, &p->out->spec.type_b));
+    return float_type(p, y, &p->out->spec.type_y);
+}
+
+void qn_vk_pack_numbers(qn_vk_pack *p) {
+    const qn_op_info *info = qn_op_describe(p->step->op);
+    int at = 0;
+    for (int i = 0; i < info->n_attr && at < 6; i++)
+        if (info->attr[i].kind == QN_ATTR_KIND_f32)
+            memcpy(&p->out->push.p[at++], (const char *)p->step->attr + info->attr[i].offset, 4);
+}
+
+uint64_t qn_vk_address(const qn_vk_pack *p, const qn_tensor *t) { return p->arena + (uintptr_t)t->data + (uint64_t)t->offset; }
+
+static int64_t element_stride(const qn_tensor *t, int k) {
+    return qn_ne(t, k) > 1 ? qn_nb(t, k) / qn_dtype_describe((qn_dtype)t->dtype)->bytes : 0;
+}
+
+static qn_status narrow(qn_vk_pack *p, int64_t stride, int32_t *out) {
+    if (stride > INT32_MAX || stride < -INT32_MAX) return qn_vk_refuse(p, "a stride is beyond 2^31 elements");
+    *out = (int32_t)stride;
+    return QN_OK;
+}
+
+qn_status qn_vk_stride(qn_vk_pack *p, const qn_tensor *t, int k, int32_t *stride) {
+    return narrow(p, element_stride(t, k), stride);
+}
+
+static void fill_axes(axes *x, const qn_vk_walk *w) {
+    const qn_tensor *operands[OPERANDS] = {w->a, w->b, w->y};
+    memset(x, 0, sizeof *x);
+    x->rank = w->shape->rank;
+    for (int k = 0; k < x->rank; k++) {
+        x->n[k] = x->m[k] = qn_ne(w->shape, k);
+        for (int o = 0; o < OPERANDS; o++) x->s[o][k] = operands[o] ? element_stride(operands[o], k) : 0;
+        if (w->b && qn_ne(w->b, k) > 1 && qn_ne(w->b, k) < x->n[k]) x->m[k] = qn_ne(w->b, k);
+    }
+}
+
+static int can_fold(const axes *x, int inner, int outer) {
+    if (x->m[inner] != x->n[inner] || x->m[outer] != x->n[outer]) return 0;
+    for (int o = 0; o < OPERANDS; o++)
+        if (x->s[o][outer] != x->s[o][inner] * x->n[inner]) return 0;
+    return 1;
+}
+
+/* Extents of 1 have stride 0, so dropping them is what lets their neighbours meet. */
+static void fold(axes *x, int keep) {
+    int top = -1;
+    for (int k = 0; k < x->rank; k++) {
+        if (k >= keep && x->n[k] == 1) continue;
+        if (k >= keep && top >= keep && can_fold(x, top, k)) {
+            x->n[top] *= x->n[k];
+            x->m[top] = x->n[top];
+            continue;
+        }
+        top++;
+        x->n[top] = x->n[k];
+        x->m[top] = x->m[k];
+        for (int o = 0; o < OPERANDS; o++) x->s[o][top] = x->s[o][k];
+    }
+    x->rank = top + 1;
+}
+
+static qn_status store_axes(qn_vk_pack *p, const axes *x) {
+    qn_vk_push *push = &p->out->push;
+    qn_vk_spec *spec = &p->out->spec;
+    if (x->rank > AXES) return qn_vk_refuse(p, "more than 4 axes remain after folding");
+    int64_t total = 1;
+    for (int k = 0; k < AXES; k++) {
+        int there = k < x->rank;
+        int64_t n = there ? x->n[k] : 1;
+        if (n > INT32_MAX || qn_mul_overflow(total, n ? n : 1, &total) || total > INT32_MAX)
+            return qn_vk_refuse(p, "more than 2^31 elements");
+        push->n[k] = (uint32_t)n;
+        push->nb[k] = there ? (uint32_t)x->m[k] : 1;
+        if (push->nb[k] < push->n[k]) spec->tiled = 1;
+        QN_TRY(narrow(p, there ? x->s[A][k] : 0, &push->sa[k]));
+        QN_TRY(narrow(p, there ? x->s[B][k] : 0, &push->sb[k]));
+        QN_TRY(narrow(p, there ? x->s[Y][k] : 0, &push->sy[k]));
+    }
+    spec->rank = x->rank < 1 ? 1 : (uint32_t)x->rank;
+    return QN_OK;
+}
+
+qn_status qn_vk_pack_walk(qn_vk_pack *p, const qn_vk_walk *w) {
+    axes x;
+    fill_axes(&x, w);
+    fold(&x, w->keep);
+    QN_TRY(store_axes(p, &x));
+    if (w->keep) p->out->spec.rank = AXES; /* such kernels know which axis is which */
+    p->out->push.a = w->a ? qn_vk_address(p, w->a) : 0;
+    p->out->push.b = w->b ? qn_vk_address(p, w->b) : 0;
+    p->out->push.y = w->y ? qn_vk_address(p, w->y) : 0;
+    return QN_OK;
+}
+
+qn_status qn_vk_grid_groups(qn_vk_pack *p, uint64_t groups) {
+    uint64_t x = groups < QN_VK_GROUP_LIMIT ? groups : QN_VK_GROUP_LIMIT, y = x ? (groups + x - 1) / x : 0;
+    if (y > QN_VK_GROUP_LIMIT) return qn_vk_refuse(p, "more work than a grid has room for");
+    p->out->groups[0] = (uint32_t)x;
+    p->out->groups[1] = (uint32_t)y;
+    p->out->groups[2] = 1;
+    return QN_OK;
+}
+
+qn_status qn_vk_grid_elements(qn_vk_pack *p) {
+    const uint32_t *n = p->out->push.n;
+    uint64_t count = (uint64_t)n[0] * n[1] * n[2] * n[3];
+    return qn_vk_grid_groups(p, (count + QN_VK_LANES - 1) / QN_VK_LANES);
+}
+
+qn_status qn_vk_grid_rows(qn_vk_pack *p) {
+    const uint32_t *n = p->out->push.n;
+    return qn_vk_grid_groups(p, (uint64_t)n[1] * n[2] * n[3]);
+}

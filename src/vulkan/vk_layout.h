@@ -1,0 +1,40 @@
+/* Tools of the packers: shapes folded to the four axes that kernels walk, dtypes, grids. */
+#ifndef QN_VULKAN_VK_LAYOUT_H
+#define QN_VULKAN_VK_LAYOUT_H
+
+#include "vulkan/vk.h"
+
+/* Operands of a walk; any but the walked shape may be missing. b may be smaller and is then tiled. */
+typedef struct qn_vk_walk {
+    const qn_tensor *shape; /* whose extents are walked */
+    const qn_tensor *a, *b, *y;
+    int keep; /* axes from the last that must not be folded into others */
+} qn_vk_walk;
+
+/* Fills extents, strides, addresses, rank and tiling; UNSUPPORTED when more than four axes remain or a number is too large. */
+qn_status qn_vk_pack_walk(qn_vk_pack *p, const qn_vk_walk *walk);
+/* One lane per element of n. */
+qn_status qn_vk_grid_elements(qn_vk_pack *p);
+/* One workgroup per row: all of n but the fastest axis. */
+qn_status qn_vk_grid_rows(qn_vk_pack *p);
+/* So many workgroups, folded into two axes. */
+qn_status qn_vk_grid_groups(qn_vk_pack *p, uint64_t groups);
+
+/* The kernels' word for a dtype they can compute with; QN_VK_NO_TYPE for others. */
+qn_vk_type qn_vk_type_of(uint32_t dtype);
+/* Rejects unless source or destination dtypes are all of {f32, f16, bf16}; fills the spec. Missing ones are f32. */
+qn_status qn_vk_float_types(qn_vk_pack *p, const qn_tensor *a, const qn_tensor *b, const qn_tensor *y);
+qn_status qn_vk_refuse(qn_vk_pack *p, const char *why);
+
+/* The op's f32 attributes, in the order of the table, into p[0..]. */
+void qn_vk_pack_numbers(qn_vk_pack *p);
+uint64_t qn_vk_address(const qn_vk_pack *p, const qn_tensor *t);
+/* Stride of the k-th axis from the end in elements, 0 where the extent is 1. Rejects what does not fit. */
+qn_status qn_vk_stride(qn_vk_pack *p, const qn_tensor *t, int k, int32_t *stride);
+static inline uint32_t qn_vk_bits(float f) {
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    return u;
+}
+
+#endif

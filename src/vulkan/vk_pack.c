@@ -1,0 +1,313 @@
+/* Packers: each looks at a checked step and either fills in what its kernel is told, or says why the kernel cannot do it. They
+ * are asked twice, by `supports` without addresses and by a program with them, so the two can never disagree. */
+#include <math.h>
+
+#include "vulkan/vk_layout.h"
+
+/* ---- Which kernel */
+
+typedef struct kernel_row {
+    int op;
+    const char *shader;
+    uint32_t fn;
+    qn_vk_pack_fn pack;
+} kernel_row;
+
+static const kernel_row rows[] = {
+#define QN_VK_KERNEL(op, shader, fn, packer) {QN_OP_##op, #shader, fn, qn_vk_pack_##packer},
+#include "vulkan/vk_kernels.def"
+#undef QN_VK_KERNEL
+};
+enum { ROWS = sizeof rows / sizeof *rows };
+
+int qn_vulkan_has_op(int op) {
+    for (int i = 0; i < ROWS; i++)
+        if (rows[i].op == op) return 1;
+    return 0;
+}
+
+int qn_vulkan_op_count(void) {
+    int n = 0;
+    for (int op = 0; op < QN_OP_COUNT; op++) n += qn_vulkan_has_op(op);
+    return n;
+}
+
+qn_status qn_vk_translate(qn_vk_pack *p) {
+    qn_status status = QN_UNSUPPORTED;
+    int found = 0;
+    for (int i = 0; i < ROWS; i++) {
+        if (rows[i].op != p->step->op) continue;
+        uint64_t used = p->block_used;
+        found = 1;
+        memset(p->out, 0, sizeof *p->out);
+        p->out->shader = qn_vk_shader_find(rows[i].shader);
+        if (p->out->shader < 0) return qn_vk_refuse(p, "its shader is not in this build");
+        p->out->spec.fn = rows[i].fn == QN_VK_SUBOP ? (uint32_t)p->step->subop : rows[i].fn;
+        status = rows[i].pack(p, p->out->spec.fn);
+        if (status != QN_UNSUPPORTED) return status;
+        p->block_used = used;
+    }
+    return found ? status : qn_vk_refuse(p, "there is no kernel for this op");
+}
+
+/* ---- One element at a time */
+
+qn_status qn_vk_pack_binary(qn_vk_pack *p, uint32_t fn) {
+    const qn_tensor *a = p->step->src[0], *b = p->step->src[1], *y = p->step->dst[0];
+    (void)fn;
+    QN_TRY(qn_vk_float_types(p, a, b, y));
+    QN_TRY(qn_vk_pack_walk(p, &(qn_vk_walk){y, a, b, y, 0}));
+    return qn_vk_grid_elements(p);
+}
+
+/* Both sides may be stretched: an extent of 1 has a stride of 0. */
+qn_status qn_vk_pack_arith(qn_vk_pack *p, uint32_t fn) {
+    if (fn > QN_ARITH_min) return qn_vk_refuse(p, "no kernel for pow and mod");
+    return qn_vk_pack_binary(p, fn);
+}
+
+qn_status qn_vk_pack_unary(qn_vk_pack *p, uint32_t fn) {
+    const qn_tensor *a = p->step->src[0], *y = p->step->dst[0];
+    (void)fn;
+    QN_TRY(qn_vk_float_types(p, a, NULL, y));
+    QN_TRY(qn_vk_pack_walk(p, &(qn_vk_walk){y, a, NULL, y, 0}));
+    qn_vk_pack_numbers(p);
+    return qn_vk_grid_elements(p);
+}
+
+/* u and v are two tensors, or the halves of one. */
+qn_status qn_vk_pack_glu(qn_vk_pack *p, uint32_t fn) {
+    const qn_attr_glu *at = p->step->attr;
+    const qn_tensor *y = p->step->dst[0], *b = p->step->n_src > 1 ? p->step->src[1] : NULL;
+    qn_tensor u = *p->step->src[0], v = b ? *b : u;
+    (void)fn;
+    if (!b) {
+        int last = u.rank - 1;
+        int64_t n = qn_ne(y, 0);
+        u.shape[last] = v.shape[last] = n;
+        *(at->swapped ? &u.offset : &v.offset) += n * u.stride[last];
+    }
+    QN_TRY(qn_vk_float_types(p, &u, &v, y));
+    QN_TRY(qn_vk_pack_walk(p, &(qn_vk_walk){y, &u, &v, y, 0}));
+    qn_vk_pack_numbers(p);
+    return qn_vk_grid_elements(p);
+}
+
+/* Equal dtypes move as words. From i32 to bf16 would round twice, by way of f32. */
+static qn_status copy_types(qn_vk_pack *p, const qn_tensor *a, const qn_tensor *y) {
+    qn_vk_spec *s = &p->out->spec;
+    int32_t bytes = qn_dtype_describe((qn_dtype)a->dtype)->bytes;
+    if (qn_is_block(a->dtype) || qn_is_block(y->dtype)) return qn_vk_refuse(p, "no kernel for block types");
+    if (a->dtype == y->dtype) {
+        if (bytes == 1 || a->dtype == QN_DTYPE_C64) return qn_vk_refuse(p, "no kernel copies this dtype");
+        s->type_a = s->type_y = bytes == 2 ? QN_VK_RAW16 : bytes == 4 ? QN_VK_RAW32 : QN_VK_RAW64;
+        return QN_OK;
+    }
+    s->type_a = qn_vk_type_of(a->dtype);
+    s->type_y = qn_vk_type_of(y->dtype);
+    if (s->type_a == QN_VK_NO_TYPE || s->type_y == QN_VK_NO_TYPE || (s->type_a == QN_VK_I32 && s->type_y == QN_VK_BF16))
+        return qn_vk_refuse(p, "no kernel converts between these dtypes");
+    return QN_OK;
+}
+
+/* Source and destination are folded each by itself: their shapes need not agree. */
+qn_status qn_vk_pack_copy(qn_vk_pack *p, uint32_t fn) {
+    const qn_tensor *a = p->step->src[0], *y = p->step->dst[0];
+    qn_vk_push *push = &p->out->push;
+    (void)fn;
+    QN_TRY(copy_types(p, a, y));
+    QN_TRY(qn_vk_pack_walk(p, &(qn_vk_walk){a, a, NULL, NULL, 0}));
+    qn_vk_push from = *push;
+    uint32_t rank = p->out->spec.rank;
+    QN_TRY(qn_vk_pack_walk(p, &(qn_vk_walk){y, NULL, NULL, y, 0}));
+    push->a = from.a;
+    memcpy(push->sa, from.sa, sizeof push->sa);
+    memcpy(push->nb, from.n, sizeof push->nb);
+    if (rank > p->out->spec.rank) p->out->spec.rank = rank;
+    p->out->spec.tiled = 0;
+    return qn_vk_grid_elements(p);
+}
+
+/* ---- Rows */
+
+qn_status qn_vk_pack_reduce(qn_vk_pack *p, uint32_t fn) {
+    const qn_tensor *a = p->step->src[0], *y = p->step->dst[0];
+    (void)fn;
+    QN_TRY(qn_vk_float_types(p, a, NULL, y));
+    QN_TRY(qn_vk_pack_walk(p, &(qn_vk_walk){a, a, NULL, y, 1}));
+    return qn_vk_grid_rows(p);
+}
+
+qn_status qn_vk_pack_reduce_all(qn_vk_pack *p, uint32_t fn) {
+    const qn_tensor *a = p->step->src[0], *y = p->step->dst[0];
+    (void)fn;
+    QN_TRY(qn_vk_float_types(p, a, NULL, y));
+    QN_TRY(qn_vk_pack_walk(p, &(qn_vk_walk){a, a, NULL, NULL, 0}));
+    p->out->push.y = qn_vk_address(p, y);
+    return qn_vk_grid_groups(p, 1);
+}
+
+qn_status qn_vk_pack_norm(qn_vk_pack *p, uint32_t fn) {
+    const qn_tensor *x = p->step->src[0], *y = p->step->dst[0];
+    (void)fn;
+    QN_TRY(qn_vk_float_types(p, x, NULL, y));
+    QN_TRY(qn_vk_pack_walk(p, &(qn_vk_walk){x, x, NULL, y, 1}));
+    qn_vk_pack_numbers(p);
+    return qn_vk_grid_rows(p);
+}
+
+qn_status qn_vk_pack_soft_max(qn_vk_pack *p, uint32_t fn) {
+    const qn_attr_soft_max *at = p->step->attr;
+    const qn_tensor *x = p->step->src[0], *mask = p->step->n_src > 1 ? p->step->src[1] : NULL, *y = p->step->dst[0];
+    (void)fn;
+    if (p->step->n_src > 2 && p->step->src[2]) return qn_vk_refuse(p, "no kernel for sinks");
+    QN_TRY(qn_vk_float_types(p, x, mask, y));
+    QN_TRY(qn_vk_pack_walk(p, &(qn_vk_walk){x, x, mask, y, mask ? 4 : 1}));
+    p->out->spec.fn = mask != NULL;
+    p->out->push.p[0] = qn_vk_bits(at->scale);
+    uint32_t full = 1;
+    while (full <= qn_ne(x, 2) / 2 && full < 1u << 30) full *= 2;
+    p->out->push.p[1] = qn_vk_bits(-at->max_bias / (float)full);
+    p->out->push.p[2] = full;
+    return qn_vk_grid_rows(p);
+}
+
+/* ---- Others */
+
+static qn_status at_most_4_axes(qn_vk_pack *p, const qn_tensor *t) {
+    for (int k = 4; k < t->rank; k++)
+        if (qn_ne(t, k) != 1) return qn_vk_refuse(p, "no kernel for more than 4 axes");
+    return QN_OK;
+}
+
+static qn_status extent(qn_vk_pack *p, int64_t n, uint32_t *out) {
+    if (n > INT32_MAX) return qn_vk_refuse(p, "an extent is beyond 2^31");
+    *out = (uint32_t)n;
+    return QN_OK;
+}
+
+qn_status qn_vk_pack_get_rows(qn_vk_pack *p, uint32_t fn) {
+    const qn_tensor *a = p->step->src[0], *idx = p->step->src[1], *y = p->step->dst[0];
+    qn_vk_push *push = &p->out->push;
+    qn_vk_spec *spec = &p->out->spec;
+    (void)fn;
+    QN_TRY(at_most_4_axes(p, y));
+    spec->type_a = qn_vk_type_of(a->dtype);
+    spec->type_y = qn_vk_type_of(y->dtype);
+    if (spec->type_a == QN_VK_NO_TYPE || spec->type_y == QN_VK_NO_TYPE || idx->dtype != QN_DTYPE_I32)
+        return qn_vk_refuse(p, "no kernel for these dtypes");
+    if (a->dtype == y->dtype) spec->type_a = spec->type_y = QN_VK_RAW32; /* f32 or i32: get_rows widens halves */
+    QN_TRY(qn_vk_pack_walk(p, &(qn_vk_walk){y, NULL, NULL, y, 4}));
+    for (int k = 0; k < 4; k++) {
+        QN_TRY(qn_vk_stride(p, a, k, &push->sa[k]));
+        if (k) QN_TRY(qn_vk_stride(p, idx, k - 1, &push->sb[k]));
+    }
+    push->a = qn_vk_address(p, a);
+    push->b = qn_vk_address(p, idx);
+    QN_TRY(extent(p, qn_ne(a, 1), &push->nb[0]));
+    push->p[0] = p->step_number;
+    push->p[2] = (uint32_t)p->block_at;
+    push->p[3] = (uint32_t)(p->block_at >> 32);
+    return qn_vk_grid_elements(p);
+}
+
+/* A product for the kernel: y[j][i] = sum over k of `right`[j][k] `left`[i][k]; axes by their number from the end. */
+typedef struct product {
+    const qn_tensor *left, *right, *y;
+    int left_sum, right_sum; /* 0 or 1; the other one is i, or j */
+    uint32_t share[2];       /* batches of `right` that have one of `left` together */
+} product;
+
+static qn_status pack_product(qn_vk_pack *p, const product *x) {
+    enum { TILE = 64 };
+    qn_vk_push *push = &p->out->push;
+    int64_t n[4] = {qn_ne(x->left, 1 - x->left_sum), qn_ne(x->right, 1 - x->right_sum), qn_ne(x->y, 2), qn_ne(x->y, 3)}, batches;
+    QN_TRY(at_most_4_axes(p, x->y));
+    QN_TRY(qn_vk_float_types(p, x->left, x->right, x->y));
+    for (int k = 0; k < 4; k++) {
+        QN_TRY(extent(p, n[k], &push->n[k]));
+        QN_TRY(qn_vk_stride(p, x->left, k < 2 ? k ^ x->left_sum : k, &push->sa[k]));
+        QN_TRY(qn_vk_stride(p, x->right, k < 2 ? k ^ x->right_sum : k, &push->sb[k]));
+        QN_TRY(qn_vk_stride(p, x->y, k, &push->sy[k]));
+    }
+    QN_TRY(extent(p, qn_ne(x->left, x->left_sum), &push->p[0]));
+    push->p[1] = x->share[0];
+    push->p[2] = x->share[1];
+    int64_t across = (n[0] + TILE - 1) / TILE, down = (n[1] + TILE - 1) / TILE;
+    if (qn_mul_overflow(n[2], n[3], &batches) || batches > QN_VK_GROUP_LIMIT || across > QN_VK_GROUP_LIMIT ||
+        down > QN_VK_GROUP_LIMIT)
+        return qn_vk_refuse(p, "more tiles than a grid has room for");
+    push->a = qn_vk_address(p, x->left);
+    push->b = qn_vk_address(p, x->right);
+    push->y = qn_vk_address(p, x->y);
+    p->out->spec.rank = 4;
+    p->out->groups[0] = (uint32_t)across;
+    p->out->groups[1] = (uint32_t)down;
+    p->out->groups[2] = (uint32_t)batches;
+    return QN_OK;
+}
+
+qn_status qn_vk_pack_mul_mat(qn_vk_pack *p, uint32_t fn) {
+    product x = {p->step->src[0], p->step->src[1], p->step->dst[0], 0, 0, {1, 1}};
+    (void)fn;
+    for (int k = 2; k < 4; k++)
+        if (qn_ne(x.left, k) > 0) x.share[k - 2] = (uint32_t)(qn_ne(x.right, k) / qn_ne(x.left, k));
+    return pack_product(p, &x);
+}
+
+/* a [.., M, K] times b [.., K, N]: the columns of b are the kernel's left side. */
+qn_status qn_vk_pack_matmul(qn_vk_pack *p, uint32_t fn) {
+    const qn_attr_matmul *at = p->step->attr;
+    const qn_tensor *a = p->step->src[0], *b = p->step->src[1];
+    (void)fn;
+    if (a->rank < 2 || b->rank < 2) return qn_vk_refuse(p, "no kernel for vectors");
+    return pack_product(p, &(product){b, a, p->step->dst[0], !at->transpose_b, at->transpose_a, {1, 1}});
+}
+
+/* Room in the parameter block; *address is where the device finds it. NULL while only asking. */
+static void *take_block(qn_vk_pack *p, uint64_t bytes, uint64_t *address) {
+    uint64_t at = p->block_used;
+    p->block_used += (bytes + QN_VK_BLOCK_ALIGN - 1) / QN_VK_BLOCK_ALIGN * QN_VK_BLOCK_ALIGN;
+    *address = p->block_at + at;
+    return p->block ? p->block + at : NULL;
+}
+
+/* Turns per position of each pair, in 2^-64 of a turn. A whole turn is nothing, so they may wrap. */
+static qn_status fill_turns(qn_vk_pack *p, const qn_attr_rope *at, uint64_t *table) {
+    const double whole = 18446744073709551616.0;
+    for (int i = 0; i < at->n_dims / 2; i++) {
+        double turns = (double)at->freq_scale * pow((double)at->freq_base, -2.0 * i / at->n_dims) / (2 * acos(-1));
+        if (!(fabs(turns) < 1e9)) return qn_vk_refuse(p, "its frequencies are too high");
+        double part = (turns - floor(turns)) * whole;
+        if (table) table[i] = part >= whole ? 0 : (uint64_t)part;
+    }
+    return QN_OK;
+}
+
+qn_status qn_vk_pack_rope(qn_vk_pack *p, uint32_t fn) {
+    const qn_attr_rope *at = p->step->attr;
+    const qn_tensor *x = p->step->src[0], *pos = p->step->src[1], *y = p->step->dst[0];
+    qn_vk_push *push = &p->out->push;
+    (void)fn;
+    if (at->mode != 0 && at->mode != 2) return qn_vk_refuse(p, "no kernel for positions of several axes");
+    if (at->ext_factor != 0) return qn_vk_refuse(p, "no kernel for YaRN");
+    if (p->step->n_src > 2 && p->step->src[2]) return qn_vk_refuse(p, "no kernel for frequency factors");
+    QN_TRY(at_most_4_axes(p, x));
+    QN_TRY(qn_vk_float_types(p, x, NULL, y));
+    QN_TRY(qn_vk_pack_walk(p, &(qn_vk_walk){x, x, NULL, y, 4}));
+    QN_TRY(qn_vk_stride(p, pos, 0, &push->sb[0]));
+    push->b = qn_vk_address(p, pos);
+    uint32_t pairs = (uint32_t)at->n_dims / 2;
+    uint64_t where;
+    uint64_t *table = take_block(p, pairs * sizeof *table, &where);
+    QN_TRY(fill_turns(p, at, table));
+    push->n[0] -= pairs; /* a lane for each pair and for each channel that stays */
+    push->p[0] = pairs;
+    push->p[1] = (uint32_t)at->n_offs;
+    push->p[2] = (uint32_t)where;
+    push->p[3] = (uint32_t)(where >> 32);
+    push->p[4] = qn_vk_bits(p->step->op == QN_OP_rope_back ? -at->attn_factor : at->attn_factor);
+    push->p[5] = qn_vk_bits(at->attn_factor);
+    p->out->spec.fn = at->mode == 2;
+    return qn_vk_grid_elements(p);
+}

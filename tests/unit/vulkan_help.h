@@ -1,0 +1,251 @@
+/* One op on the device beside the same request through qn_dispatch: what the tests are made of. Tensors live in one buffer
+ * that is the host's memory for the one and the arena for the other, so that every byte of it can be compared. */
+#ifndef QN_TESTS_VULKAN_HELP_H
+#define QN_TESTS_VULKAN_HELP_H
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmocka_setup.h"
+#include "tensor/convert.h"
+#include "vulkan/vulkan.h"
+
+enum { HELP_ARENA = 1 << 20, HELP_ITEMS = 4 };
+static const uint64_t help_patience = 60000000000u; /* ns */
+
+typedef enum help_layout { DENSE, PADDED, TURNED, REVERSED } help_layout;
+
+/* A source to be: values are uniform in [low, high), or the list `odd` over and over. */
+typedef struct help_item {
+    qn_dtype dtype;
+    int rank;
+    int64_t shape[QN_MAX_RANK];
+    help_layout layout;
+    double low, high;
+    int odd;
+} help_item;
+
+typedef struct help_case {
+    int op, subop;
+    const void *attr;
+    int n_src;
+    help_item src[HELP_ITEMS];
+    help_layout dst_layout;
+    double bound; /* of the normalised mean square error; 0: bits */
+} help_case;
+
+typedef struct help_bench {
+    qn_device *device;
+    qn_context *context;
+    char *host, *before, *back, *again; /* HELP_ARENA bytes each */
+    uint32_t seed;
+    int cases;
+} help_bench;
+
+static const double help_odd[] = {0,     -0.0,    1,        -1,        0.5,    2.5,    -2.5,  1e-3, 6e-8,         -6e-8,
+                                  1e-40, 65504,   65519.9,  65520,     -70000, 3.4e38, 1e-45, 1e10, 2147483647.0, -2147483648.0,
+                                  4e9,   NAN,     INFINITY, -INFINITY, 20.5,   -20.5,  100,   -100, 88.5,         -3,
+                                  3,     16777217};
+enum { HELP_ODD = sizeof help_odd / sizeof *help_odd };
+
+static inline double help_random(help_bench *b, double low, double high) {
+    b->seed = b->seed * 1664525u + 1013904223u;
+    return low + (high - low) * ((double)(b->seed >> 8) * 0x1p-24);
+}
+
+/* Strides of a layout; returns the bytes it takes. The offset moves to the first element. */
+static inline uint64_t help_place(qn_tensor *t, qn_dtype dtype, int rank, const int64_t *shape, help_layout layout) {
+    int order[QN_MAX_RANK];
+    int64_t bytes = qn_dtype_describe(dtype)->bytes, next = bytes;
+    memset(t, 0, sizeof *t);
+    t->dtype = dtype;
+    t->rank = rank;
+    for (int i = 0; i < rank; i++) order[i] = i;
+    if (layout == TURNED && rank > 1) {
+        order[rank - 1] = rank - 2;
+        order[rank - 2] = rank - 1;
+    }
+    for (int k = rank - 1; k >= 0; k--) {
+        int axis = order[k];
+        t->shape[axis] = shape[axis];
+        t->stride[axis] = next;
+        next *= shape[axis] + (layout == PADDED ? 1 + k % 2 : 0);
+    }
+    if (layout == REVERSED && shape[rank - 1] > 0) {
+        t->offset = (shape[rank - 1] - 1) * bytes;
+        t->stride[rank - 1] = -bytes;
+    }
+    return next > 0 ? (uint64_t)next : 0;
+}
+
+static inline void help_fill(help_bench *b, const qn_tensor *t, const help_item *item) {
+    int64_t n = qn_tensor_count(t), index[QN_MAX_RANK] = {0};
+    for (int64_t k = 0; k < n; k++) {
+        int64_t at = t->offset;
+        for (int i = 0; i < t->rank; i++) at += index[i] * t->stride[i];
+        double v = item->odd ? help_odd[k % HELP_ODD] : help_random(b, item->low, item->high);
+        qn_store_one((qn_dtype)t->dtype, b->host + (uintptr_t)t->data + at, v);
+        for (int i = t->rank - 1; i >= 0 && ++index[i] == t->shape[i]; i--) index[i] = 0;
+    }
+}
+
+/* Everything of a tensor compared: NaN with NaN, Inf with Inf, the rest by mean square. What was compared is then made equal, so
+ * that whatever else differs was not to be written. */
+static inline double help_error(help_bench *b, const qn_tensor *t) {
+    int64_t n = qn_tensor_count(t), index[QN_MAX_RANK] = {0};
+    double wrong = 0, right = 0;
+    for (int64_t k = 0; k < n; k++) {
+        int64_t at = (int64_t)(uintptr_t)t->data + t->offset;
+        for (int i = 0; i < t->rank; i++) at += index[i] * t->stride[i];
+        double want = qn_load_one((qn_dtype)t->dtype, b->host + at), have = qn_load_one((qn_dtype)t->dtype, b->back + at);
+        for (int i = t->rank - 1; i >= 0 && ++index[i] == t->shape[i]; i--) index[i] = 0;
+        memcpy(b->back + at, b->host + at, (size_t)qn_dtype_describe((qn_dtype)t->dtype)->bytes);
+        if (isnan(want) && isnan(have)) continue;
+        if (isinf(want) && want == have) continue;
+        if (!isfinite(want) || !isfinite(have)) return INFINITY;
+        wrong += (want - have) * (want - have);
+        right += want * want;
+    }
+    return wrong == 0 ? 0 : wrong / (right > 0 ? right : 1);
+}
+
+/* Makes the tensors, with what the op infers last. Returns bytes of the arena in use. */
+static inline uint64_t help_tensors(help_bench *b, const help_case *c, qn_tensor *t) {
+    qn_request q = {.size = sizeof q, .version = QN_REQUEST_VERSION, .op = (uint16_t)c->op, .subop = (uint16_t)c->subop};
+    qn_tensor bare[HELP_ITEMS], out[QN_MAX_DST];
+    qn_result result;
+    uint64_t at = 64;
+    int n_out = 0;
+    q.n_src = (uint16_t)c->n_src;
+    q.attr = c->attr;
+    for (int i = 0; i < c->n_src; i++) {
+        if (c->src[i].dtype == QN_DTYPE_NONE) continue;
+        uint64_t bytes = help_place(&t[i], c->src[i].dtype, c->src[i].rank, c->src[i].shape, c->src[i].layout);
+        bare[i] = t[i];
+        q.src[i] = &bare[i];
+        t[i].data = QN_AT(at);
+        t[i].size = bytes;
+        at += (bytes + 127) / 64 * 64;
+    }
+    if (qn_infer(&q, out, &n_out, &result) != QN_OK) {
+        char text[256];
+        qn_result_format(&result, text, sizeof text);
+        fail_msg("the op does not accept the case: %s", text);
+    }
+    uint64_t bytes = help_place(&t[HELP_ITEMS], (qn_dtype)out[0].dtype, out[0].rank, out[0].shape, c->dst_layout);
+    t[HELP_ITEMS].data = QN_AT(at);
+    t[HELP_ITEMS].size = bytes;
+    at += (bytes + 127) / 64 * 64;
+    assert_true(at <= HELP_ARENA);
+    for (uint64_t i = 0; i < at; i++) b->host[i] = (char)(i * 37 + 11);
+    for (int i = 0; i < c->n_src; i++)
+        if (c->src[i].dtype != QN_DTYPE_NONE) help_fill(b, &t[i], &c->src[i]);
+    memcpy(b->before, b->host, (size_t)at);
+    return at;
+}
+
+static inline void help_run_host(help_bench *b, const help_case *c, const qn_tensor *t) {
+    qn_tensor real[HELP_ITEMS + 1];
+    qn_request q = {
+        .size = sizeof q, .version = QN_REQUEST_VERSION, .op = (uint16_t)c->op, .subop = (uint16_t)c->subop, .n_dst = 1};
+    qn_result result;
+    q.n_src = (uint16_t)c->n_src;
+    q.attr = c->attr;
+    for (int i = 0; i <= HELP_ITEMS; i++) {
+        real[i] = t[i];
+        real[i].data = b->host + (uintptr_t)t[i].data;
+        if (i < c->n_src && c->src[i].dtype != QN_DTYPE_NONE) q.src[i] = &real[i];
+    }
+    q.dst[0] = &real[HELP_ITEMS];
+    if (qn_dispatch(b->context, &q, &result) != QN_OK) {
+        char text[256];
+        qn_result_format(&result, text, sizeof text);
+        fail_msg("qn_dispatch: %s", text);
+    }
+}
+
+static inline qn_device_step help_step(const help_case *c, const qn_tensor *t) {
+    qn_device_step s = {.op = c->op, .subop = c->subop, .attr = c->attr, .n_src = c->n_src, .n_dst = 1, .dst = {&t[HELP_ITEMS]}};
+    for (int i = 0; i < c->n_src; i++)
+        if (c->src[i].dtype != QN_DTYPE_NONE) s.src[i] = &t[i];
+    return s;
+}
+
+static inline void help_expect(qn_status have, qn_status want, const qn_error *e) {
+    if (have != want) fail_msg("%s instead of %s: %s", qn_status_name(have), qn_status_name(want), e->text);
+}
+
+/* The case on both, twice on the device: within the bound, the same bits again, and nothing written beside the result. */
+static inline void help_compare(help_bench *b, const help_case *c) {
+    qn_tensor t[HELP_ITEMS + 1];
+    memset(t, 0, sizeof t);
+    uint64_t used = help_tensors(b, c, t);
+    qn_device_step step = help_step(c, t);
+    qn_device_range all = {0, used};
+    qn_program_options o = {
+        .arena_bytes = used, .n_steps = 1, .steps = &step, .n_inputs = 1, .n_outputs = 1, .inputs = &all, .outputs = &all};
+    qn_program *p = NULL;
+    qn_error e = {QN_OK, ""};
+    help_expect(qn_device_supports(b->device, &step, &e), QN_OK, &e);
+    help_expect(qn_program_create(b->device, &o, &p, &e), QN_OK, &e);
+    const void *in = b->before;
+    void *out[2] = {b->back, b->again};
+    for (int i = 0; i < 2; i++) help_expect(qn_program_run(p, &in, &out[i], help_patience, &e), QN_OK, &e);
+    qn_program_destroy(p);
+    assert_memory_equal(b->back, b->again, used);
+    help_run_host(b, c, t);
+    if (c->bound == 0) assert_memory_equal(b->host, b->back, used);
+    double error = help_error(b, &t[HELP_ITEMS]);
+    if (!(error <= c->bound))
+        fail_msg("%s %s: error %.3g over the bound %.3g (case %d)", qn_op_describe(c->op)->name,
+                 qn_subop_count(c->op) ? qn_subop_name(c->op, c->subop) : "", error, c->bound, b->cases);
+    assert_memory_equal(b->host, b->back, used);
+    b->cases++;
+}
+
+/* ---- The device all tests of a program share */
+
+static inline int open_group(void **state) {
+    static help_bench bench;
+    qn_error e = {QN_OK, ""};
+    qn_vulkan_options o = {.flags = QN_VULKAN_VALIDATE, .cache = ""};
+    memset(&bench, 0, sizeof bench);
+    bench.seed = 1;
+    *state = &bench;
+    if (qn_vulkan_open(&o, &bench.device, &e) != QN_OK) {
+        printf("vulkan: skipped, there is no Vulkan device to test: %s\n", e.text);
+        return 0;
+    }
+    int active = 0;
+    qn_vulkan_messages(bench.device, &active, NULL);
+    printf("vulkan: validation layer %s\n", active ? "on" : "not installed");
+    bench.host = calloc(4, HELP_ARENA);
+    if (!bench.host || qn_context_create(NULL, &bench.context) != QN_OK) return 1;
+    bench.before = bench.host + HELP_ARENA;
+    bench.back = bench.before + HELP_ARENA;
+    bench.again = bench.back + HELP_ARENA;
+    return 0;
+}
+
+static inline int close_group(void **state) {
+    help_bench *b = *state;
+    if (!b->device) return 0;
+    const char *first = "";
+    int n = qn_vulkan_messages(b->device, NULL, &first);
+    printf("vulkan: %d cases, %d pipelines, %d validation messages%s%s\n", b->cases, qn_vulkan_pipelines(b->device), n,
+           n ? ": " : "", first);
+    qn_device_destroy(b->device);
+    qn_context_destroy(b->context);
+    free(b->host);
+    return n != 0;
+}
+
+#define BENCH(state) (*(help_bench **)(state))
+#define NEED_DEVICE(state)                 \
+    do {                                   \
+        if (!BENCH(state)->device) skip(); \
+    } while (0)
+
+#endif
