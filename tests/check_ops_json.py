@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Reads the output of `quern ops --json` as a stranger would, and holds it against the rows of the op table."""
+import glob
 import json
 import re
 import sys
 
 rows = {}
-for part in ("seed", "beyond", "quern"):
-    with open(f"include/quern/ops/{part}.def", encoding="utf-8") as file:
+for part in glob.glob("include/quern/ops/*.def"):
+    with open(part, encoding="utf-8") as file:
         for row in re.split(r"^(?=QN_OP\()", file.read(), flags=re.M)[1:]:
             name = re.match(r"QN_OP\((\w+)", row).group(1)
             rows[name] = "QN_NO_VJP(" not in row

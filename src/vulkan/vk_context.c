@@ -12,21 +12,36 @@ enum { GLOBAL, INSTANCE, DEVICE }; /* the last column of vk_calls.def */
 static const char *const library_names[] = {"libvulkan.so.1", "libvulkan.so"};
 static const char *const layer_name = "VK_LAYER_KHRONOS_validation";
 
+typedef struct result_name {
+    VkResult result;
+    const char *name;
+} result_name;
+
+#define NAMED(name) \
+    { VK_##name, #name }
+static const result_name result_names[] = {
+    NAMED(SUCCESS),
+    NAMED(NOT_READY),
+    NAMED(TIMEOUT),
+    NAMED(INCOMPLETE),
+    NAMED(ERROR_OUT_OF_HOST_MEMORY),
+    NAMED(ERROR_OUT_OF_DEVICE_MEMORY),
+    NAMED(ERROR_INITIALIZATION_FAILED),
+    NAMED(ERROR_DEVICE_LOST),
+    NAMED(ERROR_MEMORY_MAP_FAILED),
+    NAMED(ERROR_LAYER_NOT_PRESENT),
+    NAMED(ERROR_EXTENSION_NOT_PRESENT),
+    NAMED(ERROR_FEATURE_NOT_PRESENT),
+    NAMED(ERROR_INCOMPATIBLE_DRIVER),
+    NAMED(ERROR_TOO_MANY_OBJECTS),
+    NAMED(ERROR_FRAGMENTED_POOL),
+    NAMED(ERROR_FRAGMENTATION),
+};
+
 const char *qn_vk_result_name(VkResult r) {
-    switch (r) {
-#define QN_VK_NAME(name) \
-    case VK_##name: return #name;
-        QN_VK_NAME(SUCCESS)
-        QN_VK_NAME(NOT_READY)
-        QN_VK_NAME(TIMEOUT) QN_VK_NAME(INCOMPLETE) QN_VK_NAME(ERROR_OUT_OF_HOST_MEMORY) QN_VK_NAME(ERROR_OUT_OF_DEVICE_MEMORY)
-            QN_VK_NAME(ERROR_INITIALIZATION_FAILED) QN_VK_NAME(ERROR_DEVICE_LOST) QN_VK_NAME(ERROR_MEMORY_MAP_FAILED)
-                QN_VK_NAME(ERROR_LAYER_NOT_PRESENT) QN_VK_NAME(ERROR_EXTENSION_NOT_PRESENT) QN_VK_NAME(ERROR_FEATURE_NOT_PRESENT)
-                    QN_VK_NAME(ERROR_INCOMPATIBLE_DRIVER) QN_VK_NAME(ERROR_TOO_MANY_OBJECTS) QN_VK_NAME(ERROR_FRAGMENTED_POOL)
-                        QN_VK_NAME(ERROR_INVALID_EXTERNAL_HANDLE) QN_VK_NAME(ERROR_FRAGMENTATION)
-                            QN_VK_NAME(ERROR_INVALID_OPAQUE_CAPTURE_ADDRESS)
-#undef QN_VK_NAME
-                                default : return "an unknown result";
-    }
+    for (size_t i = 0; i < sizeof result_names / sizeof *result_names; i++)
+        if (result_names[i].result == r) return result_names[i].name;
+    return "an unknown result";
 }
 
 /* "vkQueueSubmit(d->queue, ...)": the name ends at the parenthesis. */

@@ -152,3 +152,10 @@ qn_status qn_vk_grid_rows(qn_vk_pack *p) {
     const uint32_t *n = p->out->push.n;
     return qn_vk_grid_groups(p, (uint64_t)n[1] * n[2] * n[3]);
 }
+
+void *qn_vk_take_block(qn_vk_pack *p, uint64_t bytes, uint64_t *address) {
+    uint64_t at = p->block_used;
+    p->block_used += (bytes + QN_VK_BLOCK_ALIGN - 1) / QN_VK_BLOCK_ALIGN * QN_VK_BLOCK_ALIGN;
+    *address = p->block_at + at;
+    return p->block ? p->block + at : NULL;
+}

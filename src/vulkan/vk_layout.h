@@ -26,6 +26,8 @@ qn_vk_type qn_vk_type_of(uint32_t dtype);
 qn_status qn_vk_float_types(qn_vk_pack *p, const qn_tensor *a, const qn_tensor *b, const qn_tensor *y);
 qn_status qn_vk_refuse(qn_vk_pack *p, const char *why);
 
+/* Room in the parameter block; *address is where the device finds it. NULL while only asking. */
+void *qn_vk_take_block(qn_vk_pack *p, uint64_t bytes, uint64_t *address);
 /* The op's f32 attributes, in the order of the table, into p[0..]. */
 void qn_vk_pack_numbers(qn_vk_pack *p);
 uint64_t qn_vk_address(const qn_vk_pack *p, const qn_tensor *t);

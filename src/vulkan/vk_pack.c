@@ -264,14 +264,6 @@ qn_status qn_vk_pack_matmul(qn_vk_pack *p, uint32_t fn) {
     return pack_product(p, &(product){b, a, p->step->dst[0], !at->transpose_b, at->transpose_a, {1, 1}});
 }
 
-/* Room in the parameter block; *address is where the device finds it. NULL while only asking. */
-static void *take_block(qn_vk_pack *p, uint64_t bytes, uint64_t *address) {
-    uint64_t at = p->block_used;
-    p->block_used += (bytes + QN_VK_BLOCK_ALIGN - 1) / QN_VK_BLOCK_ALIGN * QN_VK_BLOCK_ALIGN;
-    *address = p->block_at + at;
-    return p->block ? p->block + at : NULL;
-}
-
 /* Turns per position of each pair, in 2^-64 of a turn. A whole turn is nothing, so they may wrap. */
 static qn_status fill_turns(qn_vk_pack *p, const qn_attr_rope *at, uint64_t *table) {
     const double whole = 18446744073709551616.0;
@@ -299,7 +291,7 @@ qn_status qn_vk_pack_rope(qn_vk_pack *p, uint32_t fn) {
     push->b = qn_vk_address(p, pos);
     uint32_t pairs = (uint32_t)at->n_dims / 2;
     uint64_t where;
-    uint64_t *table = take_block(p, pairs * sizeof *table, &where);
+    uint64_t *table = qn_vk_take_block(p, pairs * sizeof *table, &where);
     QN_TRY(fill_turns(p, at, table));
     push->n[0] -= pairs; /* a lane for each pair and for each channel that stays */
     push->p[0] = pairs;

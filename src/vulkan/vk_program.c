@@ -141,8 +141,8 @@ static qn_status take_records(qn_vk_program *p, const qn_program_options *o, qn_
     p->outputs = qn_arena_alloc(&p->memory, out, sizeof *p->outputs);
     p->input_at = qn_arena_alloc(&p->memory, in, sizeof *p->input_at);
     p->output_at = qn_arena_alloc(&p->memory, out, sizeof *p->output_at);
-    p->commands = qn_arena_alloc(&p->memory, all, sizeof *p->commands);
-    p->batch = qn_arena_alloc(&p->memory, all, sizeof *p->batch);
+    p->commands = qn_arena_alloc(&p->memory, all, sizeof(VkCommandBuffer));
+    p->batch = qn_arena_alloc(&p->memory, all, sizeof(VkCommandBuffer));
     if (!p->inputs || !p->outputs || !p->input_at || !p->output_at || !p->commands || !p->batch)
         return qn_error_set(error, QN_NO_MEMORY, "no memory for a program of %d steps", o->n_steps);
     return QN_OK;

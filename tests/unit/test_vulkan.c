@@ -154,7 +154,8 @@ static void soft_max_with_mask_agrees(void **state) {
         at.max_bias = v >= 2 ? 8 : 0;
         help_case c = {.op = QN_OP_soft_max, .attr = &at, .n_src = 2, .bound = heavy, .dst_layout = v == 4 ? PADDED : DENSE};
         c.src[0] = (help_item){F32, 4, {2, 6, 3, 37}, v == 3 ? TURNED : DENSE, -4, 4, 0};
-        c.src[1] = (help_item){v % 3 ? F16 : F32, 4, {1, v == 5 ? 3 : 1, 5, 37}, DENSE, -2, 2, v == 4};
+        c.src[1] = (help_item){
+            v % 3 ? F16 : F32, 4, {1, v == 5 ? 3 : 1, 5, 37}, DENSE, -2, 2, v == 4 ? 1 : v == 2 ? 2 : v == 3 ? 3 : 0};
         help_compare(BENCH(state), &c);
     }
 }
@@ -216,6 +217,25 @@ static void arith_broadcasts_both_ways(void **state) {
         }
 }
 
+static void attention_agrees(void **state) {
+    NEED_DEVICE(state);
+    for (int v = 0; v < 10; v++) {
+        qn_attr_flash_attn_ext at = qn_attr_flash_attn_ext_default();
+        at.scale = 0.3f;
+        at.max_bias = v == 3 ? 8 : 0;
+        at.logit_softcap = v == 4 ? 2 : 0;
+        int64_t keys = v == 5 ? 300 : v == 9 ? 513 : 21, d = v == 6 ? 300 : 16;
+        help_case c = {.op = QN_OP_flash_attn_ext, .attr = &at, .n_src = v == 7 ? 5 : v ? 4 : 3, .bound = heavy};
+        c.src[0] = (help_item){F32, 4, {2, 6, 5, 16}, v == 2 ? TURNED : DENSE, -2, 2, 0};
+        c.src[1] = (help_item){v % 2 ? F16 : F32, 4, {2, v < 4 ? 2 : 3, keys, 16}, v == 8 ? PADDED : DENSE, -2, 2, 0};
+        c.src[2] = (help_item){v % 3 ? F16 : F32, 4, {2, v < 4 ? 2 : 3, keys, d}, v == 8 ? TURNED : DENSE, -2, 2, 0};
+        if (v)
+            c.src[3] = (help_item){F16, 4, {1, v == 2 ? 6 : 1, 7, keys}, DENSE, -2, 2, v == 1 ? 2 : v == 8 ? 3 : v == 9 ? 2 : 0};
+        if (v == 7) c.src[4] = (help_item){F32, 1, {6}, DENSE, -1, 1, 0};
+        help_compare(BENCH(state), &c);
+    }
+}
+
 static void rope_agrees(void **state) {
     NEED_DEVICE(state);
     for (int v = 0; v < 12; v++) {
@@ -258,12 +278,13 @@ static void glu_agrees(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(binary_agrees),   cmocka_unit_test(unary_agrees),
-        cmocka_unit_test(maps_agree),      cmocka_unit_test(copies_arrive_bit_for_bit),
-        cmocka_unit_test(rows_agree),      cmocka_unit_test(soft_max_with_mask_agrees),
-        cmocka_unit_test(get_rows_agrees), cmocka_unit_test(mul_mat_agrees),
-        cmocka_unit_test(matmul_agrees),   cmocka_unit_test(arith_broadcasts_both_ways),
-        cmocka_unit_test(rope_agrees),     cmocka_unit_test(glu_agrees),
+        cmocka_unit_test(binary_agrees),    cmocka_unit_test(unary_agrees),
+        cmocka_unit_test(maps_agree),       cmocka_unit_test(copies_arrive_bit_for_bit),
+        cmocka_unit_test(rows_agree),       cmocka_unit_test(soft_max_with_mask_agrees),
+        cmocka_unit_test(get_rows_agrees),  cmocka_unit_test(mul_mat_agrees),
+        cmocka_unit_test(matmul_agrees),    cmocka_unit_test(arith_broadcasts_both_ways),
+        cmocka_unit_test(attention_agrees), cmocka_unit_test(rope_agrees),
+        cmocka_unit_test(glu_agrees),
     };
     return cmocka_run_group_tests(tests, open_group, close_group);
 }

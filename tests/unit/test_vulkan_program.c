@@ -170,6 +170,30 @@ static void what_cannot_run_is_refused_with_a_sentence(void **state) {
     assert_int_equal(qn_program_run(NULL, NULL, NULL, 0, NULL), QN_ARGUMENT);
 }
 
+/* Whatever an op is asked with, the answer is a status; yes only where there is a kernel, no with a sentence. */
+static void every_op_gets_an_answer(void **state) {
+    NEED_DEVICE(state);
+    static const qn_dtype dtypes[] = {F32, I32, QN_DTYPE_F16, QN_DTYPE_F64, QN_DTYPE_Q4_0};
+    int yes = 0, no = 0;
+    for (int op = 0; op < QN_OP_COUNT; op++)
+        for (int d = 0; d < 5; d++)
+            for (int rank = 1; rank <= QN_MAX_RANK; rank++) {
+                const qn_op_info *info = qn_op_describe(op);
+                int64_t shape[QN_MAX_RANK] = {2, 2, 2, 2, 2, 2, 2, 2};
+                shape[rank - 1] = 32;
+                qn_tensor t;
+                qn_error e = {QN_OK, ""};
+                assert_int_equal(qn_tensor_init(&t, dtypes[d], rank, shape, NULL, 0), QN_OK);
+                qn_device_step step = {.op = op, .n_src = info->n_src_min, .n_dst = info->n_dst_min};
+                for (int i = 0; i < step.n_src; i++) step.src[i] = &t;
+                for (int i = 0; i < step.n_dst; i++) step.dst[i] = &t;
+                qn_status status = qn_device_supports(BENCH(state)->device, &step, &e);
+                assert_true(status == QN_OK ? qn_vulkan_has_op(op) : e.text[0] != 0);
+                *(status == QN_OK ? &yes : &no) += 1;
+            }
+    assert_true(yes > 20 && no > 500);
+}
+
 static void index_out_of_range_is_found_by_the_kernel(void **state) {
     NEED_DEVICE(state);
     qn_tensor table, idx, y;
@@ -301,6 +325,7 @@ int main(void) {
         cmocka_unit_test(buffers_keep_what_they_are_given),
         cmocka_unit_test(timed_program_has_a_time_per_step),
         cmocka_unit_test(what_cannot_run_is_refused_with_a_sentence),
+        cmocka_unit_test(every_op_gets_an_answer),
         cmocka_unit_test(index_out_of_range_is_found_by_the_kernel),
         cmocka_unit_test(lost_device_can_be_opened_again),
         cmocka_unit_test(timeout_and_no_memory_are_survived),

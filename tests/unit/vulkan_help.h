@@ -12,12 +12,13 @@
 #include "tensor/convert.h"
 #include "vulkan/vulkan.h"
 
-enum { HELP_ARENA = 1 << 20, HELP_ITEMS = 4 };
+enum { HELP_ARENA = 1 << 20, HELP_ITEMS = 5 };
 static const uint64_t help_patience = 60000000000u; /* ns */
 
 typedef enum help_layout { DENSE, PADDED, TURNED, REVERSED } help_layout;
 
-/* A source to be: values are uniform in [low, high), or the list `odd` over and over. */
+/* A source to be: values are uniform in [low, high); with odd 1 those of help_odd over and over, with 2 two of three are -Inf, with
+ * 3 all are. */
 typedef struct help_item {
     qn_dtype dtype;
     int rank;
@@ -85,7 +86,9 @@ static inline void help_fill(help_bench *b, const qn_tensor *t, const help_item 
     for (int64_t k = 0; k < n; k++) {
         int64_t at = t->offset;
         for (int i = 0; i < t->rank; i++) at += index[i] * t->stride[i];
-        double v = item->odd ? help_odd[k % HELP_ODD] : help_random(b, item->low, item->high);
+        double v = item->odd == 1 ? help_odd[k % HELP_ODD] : help_random(b, item->low, item->high);
+        if (item->odd == 2 && k % 3) v = -INFINITY;
+        if (item->odd == 3) v = -INFINITY;
         qn_store_one((qn_dtype)t->dtype, b->host + (uintptr_t)t->data + at, v);
         for (int i = t->rank - 1; i >= 0 && ++index[i] == t->shape[i]; i--) index[i] = 0;
     }
