@@ -3,14 +3,13 @@
 
 #include "app.h"
 
-static const char help[] =
-    "usage: quern ops [NAME] [--json | --markdown | --mermaid[=full]]\n\n"
-    "Lists every op of the table: family, inputs, attributes, dtypes, gradient, backends.\n\n"
-    "  NAME            the page of one op\n"
-    "  --json          everything, or the one op, for machines\n"
-    "  --markdown      the text of docs/ops.md\n"
-    "  --mermaid       the dispatcher's state machine, as the diagram of the 94 seed ops\n"
-    "  --mermaid=full  the same for every op, with guards and actions named\n";
+static const char help[] = "usage: quern ops [NAME] [--json | --markdown | --mermaid[=full]]\n\n"
+                           "Lists every op of the table: family, inputs, attributes, dtypes, gradient, backends.\n\n"
+                           "  NAME            the page of one op\n"
+                           "  --json          everything, or the one op, for machines\n"
+                           "  --markdown      the text of docs/ops.md\n"
+                           "  --mermaid       the dispatcher's state machine, as the diagram of the 94 seed ops\n"
+                           "  --mermaid=full  the same for every op, with guards and actions named\n";
 
 /* The name that differs least, for a person who mistyped: fewest edits, nothing when all are far. */
 static int edits(const char *a, const char *b) {

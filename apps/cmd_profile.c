@@ -47,9 +47,7 @@ static void on_interrupt(int signal_number) {
     interrupted = 1;
 }
 
-int profile_was_interrupted(void) {
-    return interrupted;
-}
+int profile_was_interrupted(void) { return interrupted; }
 
 typedef struct progress {
     struct timespec last;
@@ -256,8 +254,7 @@ qn_status profile_write_view(const profile_job *job, const char *view, const qn_
         printer p = {.to = to, .form = job->form, .width = line_width(to), .top = job->top, .cancel = &interrupted};
         if (!json_parse(&text) || (!profile_print_view(&p, text.root) && !interrupted))
             status = qn_error_set(error, QN_NO_MEMORY, "no memory for the table of %s", view);
-        else if (interrupted)
-            status = qn_error_set(error, QN_CANCELLED, "interrupted");
+        else if (interrupted) status = qn_error_set(error, QN_CANCELLED, "interrupted");
     }
     json_free(&text);
     return status;
@@ -290,8 +287,7 @@ static int fail(qn_status status, const qn_error *error) {
     if (interrupted || status == QN_CANCELLED) return PROFILE_INTERRUPTED;
     if (status == QN_IO && error->status != QN_IO)
         fprintf(stderr, "quern profile: the result could not be written: %s\n", strerror(errno));
-    else
-        fprintf(stderr, "quern profile: %s\n", error->text[0] ? error->text : qn_status_meaning(status));
+    else fprintf(stderr, "quern profile: %s\n", error->text[0] ? error->text : qn_status_meaning(status));
     return APP_FAILED;
 }
 

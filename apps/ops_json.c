@@ -34,8 +34,8 @@ static void slots(const char *name, const qn_slot_info *list, int n) {
         key("name");
         string(list[i].name);
         printf(", \"optional\": %s, \"in_place\": %s, \"state\": %s, \"index\": %s, \"shape_only\": %s, \"dtypes\": [",
-               truth(list[i].flags & QN_SLOT_OPTIONAL), truth(list[i].flags & QN_SLOT_IN_PLACE), truth(list[i].flags & QN_SLOT_STATE),
-               truth(list[i].flags & QN_SLOT_INDEX), truth(list[i].flags & QN_SLOT_SHAPE));
+               truth(list[i].flags & QN_SLOT_OPTIONAL), truth(list[i].flags & QN_SLOT_IN_PLACE),
+               truth(list[i].flags & QN_SLOT_STATE), truth(list[i].flags & QN_SLOT_INDEX), truth(list[i].flags & QN_SLOT_SHAPE));
         int first = 1;
         for (int d = 1; d < QN_DTYPE_COUNT; d++)
             if (list[i].dtypes >> d & 1) {
@@ -98,7 +98,8 @@ void ops_print_json_op(int i) {
     if (op->no_gradient) string(op->no_gradient);
     else printf("null");
     printf(", \"reference\": %s, \"backends\": {", truth(qn_op_has_kernel(i, 0)));
-    for (int b = 0; qn_backend_name(b); b++) printf("%s\"%s\": %s", b ? ", " : "", qn_backend_name(b), truth(qn_op_has_kernel(i, b)));
+    for (int b = 0; qn_backend_name(b); b++)
+        printf("%s\"%s\": %s", b ? ", " : "", qn_backend_name(b), truth(qn_op_has_kernel(i, b)));
     printf("}}");
 }
 

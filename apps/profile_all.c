@@ -16,18 +16,12 @@ typedef struct folder {
     int loaded; /* traces of the current run */
 } folder;
 
-static int is_distributed(const char *view) {
-    return strncmp(view, "distributed_", 12) == 0;
-}
+static int is_distributed(const char *view) { return strncmp(view, "distributed_", 12) == 0; }
 
 /* The page's feed repeats the trace event by event, and a diff needs two traces. */
-static int is_left_out(const char *view) {
-    return strncmp(view, "timeline", 8) == 0 || strcmp(view, "diff") == 0;
-}
+static int is_left_out(const char *view) { return strncmp(view, "timeline", 8) == 0 || strcmp(view, "diff") == 0; }
 
-static int is_of_run(const char *view) {
-    return strcmp(view, "views") == 0 || strcmp(view, "workers") == 0;
-}
+static int is_of_run(const char *view) { return strcmp(view, "views") == 0 || strcmp(view, "workers") == 0; }
 
 /* Makes every folder on the way. */
 static int make_folders(char *path) {
@@ -87,7 +81,10 @@ static int write_one(folder *f, const char *view, const qn_profile_request *requ
     qn_error error;
     out_file out;
     snprintf(f->path + n, sizeof f->path - n, "/%s.%s", view,
-             hashed ? "sha256" : f->job->form == PRINT_CSV ? "csv" : f->job->form == PRINT_TABLE ? "txt" : "json");
+             hashed                        ? "sha256"
+             : f->job->form == PRINT_CSV   ? "csv"
+             : f->job->form == PRINT_TABLE ? "txt"
+                                           : "json");
     int opened = out_open(&out, f->path);
     f->path[n] = 0;
     if (!opened) return 0;

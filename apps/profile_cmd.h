@@ -12,8 +12,8 @@ typedef enum json_type { JSON_NULL, JSON_BOOL, JSON_NUMBER, JSON_STRING, JSON_LI
 
 typedef struct json_value {
     json_type type;
-    uint32_t count;           /* of children */
-    const char *text, *key;   /* scalars as shown, strings decoded; key of a member of an object, else NULL. Both terminated. */
+    uint32_t count;         /* of children */
+    const char *text, *key; /* scalars as shown, strings decoded; key of a member of an object, else NULL. Both terminated. */
     struct json_value *first, *next;
 } json_value;
 

@@ -116,10 +116,8 @@ static char *read_string(reader *r) {
         char c = r->p[1];
         const char *found = c ? strchr(FROM, c) : NULL;
         r->p += 2;
-        if (found)
-            *to++ = TO[found - FROM];
-        else if (c != 'u' || (to = unescape_unit(&r->p, to)) == NULL)
-            return NULL;
+        if (found) *to++ = TO[found - FROM];
+        else if (c != 'u' || (to = unescape_unit(&r->p, to)) == NULL) return NULL;
     }
     r->p++;
     *to = 0;
@@ -166,10 +164,8 @@ static json_value *read_value(reader *r) {
         skip_space(r);
     }
     if (parent) {
-        if (r->last[r->depth - 1])
-            r->last[r->depth - 1]->next = value;
-        else
-            parent->first = value;
+        if (r->last[r->depth - 1]) r->last[r->depth - 1]->next = value;
+        else parent->first = value;
         r->last[r->depth - 1] = value;
         parent->count++;
     }
@@ -240,6 +236,4 @@ const json_value *json_member(const json_value *object, const char *key) {
     return NULL;
 }
 
-int json_is_scalar(const json_value *value) {
-    return value->type < JSON_LIST;
-}
+int json_is_scalar(const json_value *value) { return value->type < JSON_LIST; }

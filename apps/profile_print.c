@@ -28,10 +28,8 @@ static int room(char ***list, size_t n, size_t *cap) {
 }
 
 void table_cell(table *t, const char *text) {
-    if (!room(&t->cell, t->cells, &t->cap))
-        t->failed = 1;
-    else
-        t->cell[t->cells++] = (char *)text;
+    if (!room(&t->cell, t->cells, &t->cap)) t->failed = 1;
+    else t->cell[t->cells++] = (char *)text;
 }
 
 void table_cell_copy(table *t, const char *text) {
@@ -56,9 +54,7 @@ static void forget(table *t) {
 
 /* ---- Text of a cell ----------------------------------------------------------------------------------------------- */
 
-static int is_continuation(char c) {
-    return ((unsigned char)c & 0xc0) == 0x80;
-}
+static int is_continuation(char c) { return ((unsigned char)c & 0xc0) == 0x80; }
 
 static size_t width_of(const char *text) {
     size_t n = 0;
@@ -243,10 +239,8 @@ void table_print(printer *p, table *t) {
     }
     if (t->columns && !p->failed) {
         if (p->printed++) fputc('\n', p->to);
-        if (p->form == PRINT_CSV)
-            print_csv(p, t, rows);
-        else
-            print_aligned(p, t, rows);
+        if (p->form == PRINT_CSV) print_csv(p, t, rows);
+        else print_aligned(p, t, rows);
         if (left_out && p->form != PRINT_CSV) fprintf(p->to, "(%zu more)\n", left_out);
     }
     forget(t);

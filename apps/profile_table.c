@@ -11,9 +11,7 @@ static const char *text_of(const json_value *value) {
     return value && json_is_scalar(value) && value->type != JSON_NULL ? value->text : "";
 }
 
-static int is_number(const json_value *value) {
-    return value && value->type == JSON_NUMBER;
-}
+static int is_number(const json_value *value) { return value && value->type == JSON_NUMBER; }
 
 /* ---- Names of columns --------------------------------------------------------------------------------------------- */
 
@@ -58,9 +56,7 @@ static const char *label_of(const char *key) {
 /* ---- Columns with rows -------------------------------------------------------------------------------------------- */
 
 /* Columns with a role are hints for a chart. */
-static int is_shown(const json_value *column) {
-    return !json_member(column, "role");
-}
+static int is_shown(const json_value *column) { return !json_member(column, "role"); }
 
 static void put_rows(printer *p, const char *title, const json_value *columns, const json_value *rows) {
     table t;
@@ -84,10 +80,8 @@ static void put_rows(printer *p, const char *title, const json_value *columns, c
 /* The scalar members of the first record are the columns; "args" of a counter are looked into. */
 static void record_columns(table *t, const json_value *record) {
     for (const json_value *v = record->first; v; v = v->next) {
-        if (json_is_scalar(v) && strcmp(v->key, "description") != 0)
-            table_column_add(t, label_of(v->key), is_number(v));
-        else if (v->type == JSON_OBJECT)
-            table_column_add(t, "Value", 1);
+        if (json_is_scalar(v) && strcmp(v->key, "description") != 0) table_column_add(t, label_of(v->key), is_number(v));
+        else if (v->type == JSON_OBJECT) table_column_add(t, "Value", 1);
     }
 }
 
@@ -231,10 +225,8 @@ static void put_value(printer *p, const char *title, const json_value *value) {
     if (value->type == JSON_NULL) {
         print_line(p, "nothing recorded");
     } else if (value->type == JSON_LIST) {
-        if (value->first && value->first->type == JSON_OBJECT)
-            put_records(p, title, value->first);
-        else
-            put_scalars(p, title, value);
+        if (value->first && value->first->type == JSON_OBJECT) put_records(p, title, value->first);
+        else put_scalars(p, title, value);
     } else if (value->type == JSON_OBJECT) {
         put_object(p, title, value);
     } else {
@@ -301,7 +293,7 @@ static void diff_row(table *t, const json_value *node, const char *path) {
 enum { DIFF_DEPTH = 64 };
 
 static void put_diff_nodes(printer *p, const json_value *root) {
-    static const char *const names[] = {"Host left (us)",   "Host right (us)", "Device left (us)", "Device right (us)",
+    static const char *const names[] = {"Host left (us)",  "Host right (us)",  "Device left (us)", "Device right (us)",
                                         "Total left (us)", "Total right (us)", "Change (us)"};
     const json_value *at[DIFF_DEPTH] = {root};
     size_t number[DIFF_DEPTH] = {0}, depth = 0;
@@ -358,8 +350,9 @@ static const json_value *agg_named(const json_value *side, const char *name) {
 
 static void print_changes(printer *p, const change *list, size_t n) {
     static const char *const keys[] = {"calls", "self_host_duration", "self_device_duration"};
-    static const char *const names[] = {"Calls left", "Calls right", "Host self left (us)", "Host self right (us)",
-                                        "Device self left (us)", "Device self right (us)", "Change (us)"};
+    static const char *const names[] = {"Calls left",           "Calls right",           "Host self left (us)",
+                                        "Host self right (us)", "Device self left (us)", "Device self right (us)",
+                                        "Change (us)"};
     table t;
     table_begin(&t, "Operators, largest change first");
     table_column_add(&t, "Name", 0);

@@ -26,6 +26,9 @@ endif()
 
 list(FILTER quern_sources EXCLUDE REGEX "/src/vulkan/vk_stub.c$")
 link_libraries(${CMAKE_DL_LIBS})
+if(NOT VULKAN_INCLUDE IN_LIST CMAKE_C_IMPLICIT_INCLUDE_DIRECTORIES)
+    include_directories(SYSTEM ${VULKAN_INCLUDE})
+endif()
 
 file(GLOB vulkan_shaders CONFIGURE_DEPENDS ${vulkan_dir}/glsl/*.comp)
 file(GLOB vulkan_shared CONFIGURE_DEPENDS ${vulkan_dir}/glsl/*.glsl)

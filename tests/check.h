@@ -198,10 +198,7 @@ extern qc_settings qc_set;
 extern qn_context *qc_context;
 
 void qc_pass(void);
-#if defined(__GNUC__)
-__attribute__((format(printf, 2, 3)))
-#endif
-void qc_fail(const qc_built *b, const char *format, ...);
+QN_PRINTF(2, 3) void qc_fail(const qc_built *b, const char *format, ...);
 /* Failures of the op at hand that were not printed are counted from here. */
 void qc_report_op(int op);
 int qc_failures(void);

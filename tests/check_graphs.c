@@ -43,7 +43,8 @@ static qn_val pick_like(maker *m, const qn_value_info *want) {
 }
 
 static qn_val unary(maker *m, qn_val a) { /* smooth ones only: a finite difference across a kink says nothing */
-    static const qn_unary smooth[] = {QN_UNARY_tanh, QN_UNARY_sigmoid, QN_UNARY_silu, QN_UNARY_gelu, QN_UNARY_neg, QN_UNARY_softplus};
+    static const qn_unary smooth[] = {QN_UNARY_tanh, QN_UNARY_sigmoid, QN_UNARY_silu,
+                                      QN_UNARY_gelu, QN_UNARY_neg,     QN_UNARY_softplus};
     return qn_graph_op(m->g, QN_OP_unary, (int)smooth[qc_below(&m->rng, 6)], 1, &a, NULL);
 }
 
@@ -55,7 +56,8 @@ static qn_val binary(maker *m, qn_val a, const qn_value_info *info) {
 }
 
 static qn_val row_op(maker *m, qn_val a) {
-    static const qn_op ops[] = {QN_OP_rms_norm, QN_OP_norm, QN_OP_soft_max, QN_OP_cumsum, QN_OP_sum_rows, QN_OP_mean, QN_OP_log_soft_max};
+    static const qn_op ops[] = {QN_OP_rms_norm, QN_OP_norm, QN_OP_soft_max,    QN_OP_cumsum,
+                                QN_OP_sum_rows, QN_OP_mean, QN_OP_log_soft_max};
     qn_attr_rms_norm eps = qn_attr_rms_norm_default();
     eps.eps = 0.1f;
     qn_op op = ops[qc_below(&m->rng, 7)];
@@ -190,9 +192,15 @@ static size_t run(const qn_graph *g, uint32_t flags, uint64_t seed, int element,
         qn_graph_output_value(g, i, &name);
         if (qn_plan_output(p, name, &t, &e) != QN_OK) continue;
         qn_tensor_init(&dense, (qn_dtype)t.dtype, t.rank, t.shape, out + n, POOL_BYTES - n);
-        qn_request q = {.size = sizeof q, .version = QN_REQUEST_VERSION, .op = QN_OP_cont, .n_src = 1, .n_dst = 1, .src = {&t},
+        qn_request q = {.size = sizeof q,
+                        .version = QN_REQUEST_VERSION,
+                        .op = QN_OP_cont,
+                        .n_src = 1,
+                        .n_dst = 1,
+                        .src = {&t},
                         .dst = {&dense}};
-        if (qn_dispatch(qc_context, &q, NULL) != QN_OK) qc_fail(NULL, "seed %llu: output %s is no tensor", (unsigned long long)seed, name);
+        if (qn_dispatch(qc_context, &q, NULL) != QN_OK)
+            qc_fail(NULL, "seed %llu: output %s is no tensor", (unsigned long long)seed, name);
         n += (size_t)qn_tensor_count(&t) * 8;
     }
     qn_plan_destroy(p);
@@ -219,14 +227,25 @@ static size_t run_eagerly(const qn_graph *g, uint64_t seed, char *out) {
     for (int32_t k = 0; k < qn_graph_node_count(g); k++) {
         qn_node_info node = {.size = sizeof node};
         qn_graph_node(g, k, &node);
-        qn_request q = {.size = sizeof q, .version = QN_REQUEST_VERSION, .op = (uint16_t)node.op, .subop = (uint16_t)node.subop,
-                        .n_src = (uint16_t)node.n_src, .n_dst = 1, .attr = node.attr, .dst = {&t[node.out[0]]}};
+        qn_request q = {.size = sizeof q,
+                        .version = QN_REQUEST_VERSION,
+                        .op = (uint16_t)node.op,
+                        .subop = (uint16_t)node.subop,
+                        .n_src = (uint16_t)node.n_src,
+                        .n_dst = 1,
+                        .attr = node.attr,
+                        .dst = {&t[node.out[0]]}};
         qn_tensor view[QN_MAX_DST];
         qn_result r;
         int n_out;
         for (int i = 0; i < node.n_src; i++) q.src[i] = &t[node.src[i]];
         if (qn_op_describe(node.op)->is_view && qn_infer(&q, view, &n_out, &r) == QN_OK) { /* a view, made dense */
-            q = (qn_request){.size = sizeof q, .version = QN_REQUEST_VERSION, .op = QN_OP_cont, .n_src = 1, .n_dst = 1, .src = {&view[0]},
+            q = (qn_request){.size = sizeof q,
+                             .version = QN_REQUEST_VERSION,
+                             .op = QN_OP_cont,
+                             .n_src = 1,
+                             .n_dst = 1,
+                             .src = {&view[0]},
                              .dst = {&t[node.out[0]]}};
         }
         if (qn_dispatch(qc_context, &q, &r) != QN_OK) {

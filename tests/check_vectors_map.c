@@ -96,16 +96,20 @@ static void upscale_mode(const qn_vec_case *c, int32_t *mode, int32_t *align_cor
 #define SHAPE a->shape = dst_shape(c);
 #define DTYPE a->dtype = (int32_t)c->dst.dtype;
 #define WHEN(p, fields) \
-    if (c->params[p]) { fields }
-#define FOR(number, fields) \
-    if (subop == (int)(number)) { fields }
+    if (c->params[p]) { \
+        fields          \
+    }
+#define FOR(number, fields)       \
+    if (subop == (int)(number)) { \
+        fields                    \
+    }
 #define CALL(function, ...) function(c, __VA_ARGS__);
-#define QN_VECTOR(op, sources, rank, compare, attributes)                                        \
-    static void attributes_##op(const qn_vec_case *c, int subop, qn_vec_attr *attr) {            \
-        qn_attr_##op *a = &attr->op;                                                             \
-        *a = qn_attr_##op##_default();                                                           \
-        (void)c, (void)subop;                                                                    \
-        attributes                                                                               \
+#define QN_VECTOR(op, sources, rank, compare, attributes)                             \
+    static void attributes_##op(const qn_vec_case *c, int subop, qn_vec_attr *attr) { \
+        qn_attr_##op *a = &attr->op;                                                  \
+        *a = qn_attr_##op##_default();                                                \
+        (void)c, (void)subop;                                                         \
+        attributes                                                                    \
     }
 #include "vectors_map.def"
 #undef QN_VECTOR

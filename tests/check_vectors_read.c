@@ -185,24 +185,24 @@ static qn_status read_object(reader *r, const field *fields, int n, void *into) 
     unsigned seen = 0;
     if (!take(r, '{')) return bad(r, "an object was expected");
     if (!next_is(r, '}')) do {
-        char key[32];
-        blanks(r);
-        reader before = *r;
-        int known = -1;
-        if (read_string(r, key, sizeof key) == QN_OK) {
-            for (int i = 0; i < n; i++)
-                if (strcmp(fields[i].key, key) == 0) known = i;
-        } else {
-            *r = before; /* too long for any key we know, or no string at all: the second reading tells */
-            qn_status status = read_string(r, NULL, 0);
-            if (status != QN_OK) return status;
-        }
-        if (!take(r, ':')) return bad(r, "':' was expected");
-        if (known >= 0 && (seen >> known & 1)) return bad(r, "a key is given twice");
-        if (known >= 0) seen |= 1u << known;
-        qn_status status = known < 0 ? skip_value(r, 1) : fields[known].read(r, into);
-        if (status != QN_OK) return known < 0 ? status : qn_error_wrap(r->error, "\"%s\"", fields[known].key);
-    } while (take(r, ','));
+            char key[32];
+            blanks(r);
+            reader before = *r;
+            int known = -1;
+            if (read_string(r, key, sizeof key) == QN_OK) {
+                for (int i = 0; i < n; i++)
+                    if (strcmp(fields[i].key, key) == 0) known = i;
+            } else {
+                *r = before; /* too long for any key we know, or no string at all: the second reading tells */
+                qn_status status = read_string(r, NULL, 0);
+                if (status != QN_OK) return status;
+            }
+            if (!take(r, ':')) return bad(r, "':' was expected");
+            if (known >= 0 && (seen >> known & 1)) return bad(r, "a key is given twice");
+            if (known >= 0) seen |= 1u << known;
+            qn_status status = known < 0 ? skip_value(r, 1) : fields[known].read(r, into);
+            if (status != QN_OK) return known < 0 ? status : qn_error_wrap(r->error, "\"%s\"", fields[known].key);
+        } while (take(r, ','));
     if (!take(r, '}')) return bad(r, "the object does not end");
     for (int i = 0; i < n; i++)
         if (fields[i].required && !(seen >> i & 1))
@@ -331,9 +331,7 @@ static qn_status case_src(reader *r, void *into) {
     return take(r, ']') ? QN_OK : bad(r, "the list does not end");
 }
 
-static qn_status case_dst(reader *r, void *into) {
-    return read_tensor(r, &((qn_vec_case *)into)->dst);
-}
+static qn_status case_dst(reader *r, void *into) { return read_tensor(r, &((qn_vec_case *)into)->dst); }
 
 qn_status qn_vec_parse(const char *text, size_t n, uint64_t data_size, qn_vec_case *out, qn_error *error) {
     static const field fields[] = {{"op", 1, case_op},         {"case", 1, case_name}, {"max_nmse", 1, case_max_nmse},

@@ -141,9 +141,7 @@ static int make_sources(run *r) {
     return 1;
 }
 
-static void say_rejection(run *r) {
-    qn_result_format(&r->result, r->text, r->size);
-}
+static void say_rejection(run *r) { qn_result_format(&r->result, r->text, r->size); }
 
 /* What the op gives must be what the case has, leading ones aside. */
 static int same_as_golden(run *r, const qn_tensor *out) {

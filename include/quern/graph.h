@@ -126,8 +126,8 @@ QN_API qn_status qn_graph_parse(const char *text, size_t bytes, size_t allocatio
 
 /* One thing wrong with a graph. */
 typedef struct qn_graph_fault {
-    int32_t node; /* -1: not about a node */
-    qn_val value; /* QN_VAL_NONE: not about a value */
+    int32_t node;     /* -1: not about a node */
+    qn_val value;     /* QN_VAL_NONE: not about a value */
     const char *text; /* a sentence, good during the call */
 } qn_graph_fault;
 typedef void (*qn_graph_fault_fn)(void *user, const qn_graph_fault *fault);

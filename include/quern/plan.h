@@ -11,8 +11,8 @@ extern "C" {
 typedef struct qn_plan qn_plan;
 
 typedef struct qn_plan_options {
-    uint32_t size; /* sizeof(qn_plan_options) */
-    uint32_t flags; /* QN_PLAN_* */
+    uint32_t size;          /* sizeof(qn_plan_options) */
+    uint32_t flags;         /* QN_PLAN_* */
     const int64_t *symbols; /* values of the graph's symbols in order of creation; NULL when it has none */
     uint64_t memory_cap;    /* most bytes the plan may allocate; 0: no cap */
 } qn_plan_options;
@@ -21,12 +21,12 @@ enum { QN_PLAN_NO_PASSES = 1u }; /* run the graph as it was built */
 
 /* What will be allocated, known before anything is. */
 typedef struct qn_plan_totals {
-    uint32_t size;          /* sizeof(qn_plan_totals), set by the caller */
+    uint32_t size; /* sizeof(qn_plan_totals), set by the caller */
     uint32_t reserved;
-    uint64_t arena_bytes;   /* values that live for part of a run, sharing memory */
-    uint64_t lower_bound;   /* the most bytes alive at once: no arena can be smaller */
+    uint64_t arena_bytes;    /* values that live for part of a run, sharing memory */
+    uint64_t lower_bound;    /* the most bytes alive at once: no arena can be smaller */
     uint64_t unshared_bytes; /* what they would take without sharing */
-    uint64_t scratch_bytes; /* workspace of the ops, one for all */
+    uint64_t scratch_bytes;  /* workspace of the ops, one for all */
     uint64_t param_bytes;
     uint64_t constant_bytes;
     uint64_t input_bytes;
@@ -38,10 +38,10 @@ typedef enum qn_storage { QN_STORAGE_ARENA, QN_STORAGE_INPUT, QN_STORAGE_PARAM, 
 typedef struct qn_plan_value {
     uint32_t size; /* sizeof(qn_plan_value), set by the caller */
     qn_storage storage;
-    qn_val root;          /* whose memory it uses: itself, or what it is a view of or written over */
-    uint64_t offset;      /* in the arena, for QN_STORAGE_ARENA */
+    qn_val root;     /* whose memory it uses: itself, or what it is a view of or written over */
+    uint64_t offset; /* in the arena, for QN_STORAGE_ARENA */
     uint64_t bytes;
-    int32_t born, dies;   /* first and last step that touches it */
+    int32_t born, dies; /* first and last step that touches it */
 } qn_plan_value;
 
 /* Plans a graph, which is copied. Fails with the numbers when the cap is exceeded. Nothing but the plan itself is allocated. */

@@ -24,8 +24,10 @@ extern "C" {
 
 #if defined(__GNUC__)
 #define QN_API __attribute__((visibility("default")))
+#define QN_PRINTF(format_argument, first) __attribute__((format(printf, format_argument, first)))
 #else
 #define QN_API
+#define QN_PRINTF(format_argument, first)
 #endif
 
 enum { QN_MAX_RANK = 8, QN_MAX_SRC = 10, QN_MAX_DST = 8, QN_WORKSPACE_ALIGN = 64 };
@@ -61,15 +63,9 @@ typedef struct qn_error {
 
 /* Set the error to a status and a printf-style sentence; returns status so that `return qn_error_set(...)` reads well.
  * A NULL error only returns the status. Text that does not fit is cut and ends in "...". */
-#if defined(__GNUC__)
-__attribute__((format(printf, 3, 4)))
-#endif
-QN_API qn_status qn_error_set(qn_error *error, qn_status status, const char *format, ...);
+QN_API QN_PRINTF(3, 4) qn_status qn_error_set(qn_error *error, qn_status status, const char *format, ...);
 /* Put a printf-style context in front of the text there is, with ": " between; returns the error's status. */
-#if defined(__GNUC__)
-__attribute__((format(printf, 2, 3)))
-#endif
-QN_API qn_status qn_error_wrap(qn_error *error, const char *format, ...);
+QN_API QN_PRINTF(2, 3) qn_status qn_error_wrap(qn_error *error, const char *format, ...);
 
 /* ---- Dtypes ------------------------------------------------------------------------------------------------------- */
 
@@ -82,7 +78,12 @@ typedef enum qn_dtype {
 } qn_dtype;
 
 typedef enum qn_dtype_kind {
-    QN_KIND_FLOAT, QN_KIND_INT, QN_KIND_UINT, QN_KIND_BOOL, QN_KIND_COMPLEX, QN_KIND_BLOCK
+    QN_KIND_FLOAT,
+    QN_KIND_INT,
+    QN_KIND_UINT,
+    QN_KIND_BOOL,
+    QN_KIND_COMPLEX,
+    QN_KIND_BLOCK
 } qn_dtype_kind;
 
 typedef struct qn_dtype_info {
@@ -109,12 +110,12 @@ enum { QN_TENSOR_PARAM = 1u, QN_TENSOR_CONST = 2u, QN_TENSOR_DEVICE = 4u };
 /* A view of a buffer the caller owns. Element (i0, i1, ...) lies at data + offset + sum of index times stride. For block types
  * the last axis is counted in elements, must be a whole number of blocks, and its stride is the byte size of one block. */
 typedef struct qn_tensor {
-    void *data;      /* start of the buffer */
-    uint64_t size;   /* bytes the buffer has: nothing outside them is ever read or written */
-    int64_t offset;  /* byte offset of the first element */
-    uint32_t dtype;  /* qn_dtype */
-    uint32_t flags;  /* QN_TENSOR_* */
-    int32_t rank;    /* 1 to QN_MAX_RANK */
+    void *data;     /* start of the buffer */
+    uint64_t size;  /* bytes the buffer has: nothing outside them is ever read or written */
+    int64_t offset; /* byte offset of the first element */
+    uint32_t dtype; /* qn_dtype */
+    uint32_t flags; /* QN_TENSOR_* */
+    int32_t rank;   /* 1 to QN_MAX_RANK */
     int32_t reserved;
     int64_t shape[QN_MAX_RANK];
     int64_t stride[QN_MAX_RANK];
@@ -247,7 +248,8 @@ typedef enum qn_scan {
 typedef void *qn_user; /* the context pointer handed back to a callback */
 /* Callbacks of the custom ops. `dst` has what the op declares; sources that were not given are NULL. Called once per task,
  * task by task; a status other than QN_OK stops the op, which then reports QN_USER with that number. */
-typedef qn_status (*qn_custom_fn)(void *user, const qn_tensor *dst, int n_src, const qn_tensor *const *src, int task, int n_tasks);
+typedef qn_status (*qn_custom_fn)(void *user, const qn_tensor *dst, int n_src, const qn_tensor *const *src, int task,
+                                  int n_tasks);
 /* Gradient of a custom op: from the gradient of dst (`grad`) write the gradient of source `wanted` into dst. */
 typedef qn_status (*qn_custom_grad_fn)(void *user, const qn_tensor *dst, int wanted, int n_src, const qn_tensor *const *src,
                                        const qn_tensor *grad);
@@ -264,10 +266,10 @@ typedef qn_status (*qn_custom_grad_fn)(void *user, const qn_tensor *dst, int wan
 #define QN_CTYPE_bool int32_t
 #define QN_CTYPE_dtype int32_t
 #define QN_OP(name, origin, family, inputs, outputs, infer, vjp, cases, attrs, summary) \
-    typedef struct qn_attr_##name {                                                      \
-        uint32_t size;                                                                   \
-        uint32_t version;                                                                \
-        attrs                                                                            \
+    typedef struct qn_attr_##name {                                                     \
+        uint32_t size;                                                                  \
+        uint32_t version;                                                               \
+        attrs                                                                           \
     } qn_attr_##name;
 #include <quern/ops.def>
 #undef QN_OP
@@ -284,13 +286,13 @@ typedef qn_status (*qn_custom_grad_fn)(void *user, const qn_tensor *dst, int wan
 #define QN_DIMS_REQ(name) a.name.rank = 0;
 #define QN_FN(type, name) a.name = 0;
 #define QN_OP(name, origin, family, inputs, outputs, infer, vjp, cases, attrs, summary) \
-    static inline qn_attr_##name qn_attr_##name##_default(void) {                        \
-        qn_attr_##name a;                                                                \
-        memset(&a, 0, sizeof a);                                                         \
-        a.size = (uint32_t)sizeof a;                                                     \
-        a.version = QN_ATTR_VERSION;                                                     \
-        attrs                                                                            \
-        return a;                                                                        \
+    static inline qn_attr_##name qn_attr_##name##_default(void) {                       \
+        qn_attr_##name a;                                                               \
+        memset(&a, 0, sizeof a);                                                        \
+        a.size = (uint32_t)sizeof a;                                                    \
+        a.version = QN_ATTR_VERSION;                                                    \
+        attrs                                                                           \
+        return a;                                                                       \
     }
 #include <quern/ops.def>
 #undef QN_OP
@@ -303,11 +305,11 @@ typedef qn_status (*qn_custom_grad_fn)(void *user, const qn_tensor *dst, int wan
 /* ---- What the table says about an op ------------------------------------------------------------------------------ */
 
 enum {
-    QN_SLOT_OPTIONAL = 1,  /* may be left out */
-    QN_SLOT_IN_PLACE = 2,  /* the first destination may be exactly this source */
-    QN_SLOT_INDEX = 4,     /* its values are indices, checked for range before anything is written */
-    QN_SLOT_STATE = 8,     /* the destination of the same number must be exactly this source */
-    QN_SLOT_SHAPE = 16     /* only its shape and dtype are used, its data never */
+    QN_SLOT_OPTIONAL = 1, /* may be left out */
+    QN_SLOT_IN_PLACE = 2, /* the first destination may be exactly this source */
+    QN_SLOT_INDEX = 4,    /* its values are indices, checked for range before anything is written */
+    QN_SLOT_STATE = 8,    /* the destination of the same number must be exactly this source */
+    QN_SLOT_SHAPE = 16    /* only its shape and dtype are used, its data never */
 };
 
 typedef struct qn_slot_info {
@@ -317,7 +319,13 @@ typedef struct qn_slot_info {
 } qn_slot_info;
 
 typedef enum qn_attr_kind {
-    QN_ATTR_KIND_f32, QN_ATTR_KIND_i32, QN_ATTR_KIND_i64, QN_ATTR_KIND_bool, QN_ATTR_KIND_dtype, QN_ATTR_KIND_dims, QN_ATTR_KIND_fn
+    QN_ATTR_KIND_f32,
+    QN_ATTR_KIND_i32,
+    QN_ATTR_KIND_i64,
+    QN_ATTR_KIND_bool,
+    QN_ATTR_KIND_dtype,
+    QN_ATTR_KIND_dims,
+    QN_ATTR_KIND_fn
 } qn_attr_kind;
 
 typedef struct qn_attr_info {
@@ -331,7 +339,7 @@ typedef struct qn_attr_info {
 
 typedef struct qn_op_info {
     const char *name;
-    const char *origin;  /* "seed": one of the 94; "beyond": newer in ggml; "quern": ours, mostly gradients of
+    const char *origin; /* "seed": one of the 94; "beyond": newer in ggml; "quern": ours, mostly gradients of
                           others; "graph": general tensor ops and layers */
     const char *family;
     const char *summary;

@@ -13,7 +13,8 @@ const char *qn_version(void) {
 const char *qn_status_name(qn_status status) {
     switch (status) {
 #define QN_STATUS(name, number, meaning) \
-    case QN_##name: return #name;
+    case QN_##name:                      \
+        return #name;
 #include <quern/status.def>
 #undef QN_STATUS
     }
@@ -23,7 +24,8 @@ const char *qn_status_name(qn_status status) {
 const char *qn_status_meaning(qn_status status) {
     switch (status) {
 #define QN_STATUS(name, number, meaning) \
-    case QN_##name: return meaning;
+    case QN_##name:                      \
+        return meaning;
 #include <quern/status.def>
 #undef QN_STATUS
     }

@@ -12,7 +12,8 @@ typedef struct walk {
     uint8_t *varies; /* per value: whether it depends on a value asked for */
 } walk;
 
-static qn_status emit_apply(void *self, int op, int subop, int n_src, const qn_val *src, const void *attr, int n_out, qn_val *out) {
+static qn_status emit_apply(void *self, int op, int subop, int n_src, const qn_val *src, const void *attr, int n_out,
+                            qn_val *out) {
     return qn_graph_apply(((walk *)self)->g, op, subop, n_src, src, attr, n_out, out);
 }
 
@@ -57,8 +58,13 @@ static qn_status visit(walk *w, int32_t number) {
     const qn_ir_node node = g->nodes.at[number]; /* by value: the array moves as nodes are added */
     const qn_op_info *info = qn_op_describe(node.op);
     const qn_emitter emitter = {w, emit_apply, emit_shape};
-    qn_vjp_call v = {.emitter = &emitter, .op = node.op, .subop = node.subop, .attr = node.attr ? node.attr : info->attr_default,
-                     .n_src = node.n_src, .n_dst = node.n_out, .status = QN_OK};
+    qn_vjp_call v = {.emitter = &emitter,
+                     .op = node.op,
+                     .subop = node.subop,
+                     .attr = node.attr ? node.attr : info->attr_default,
+                     .n_src = node.n_src,
+                     .n_dst = node.n_out,
+                     .status = QN_OK};
     int wanted = 0, reached = 0;
     for (int i = 0; i < QN_MAX_SRC; i++) {
         v.src[i] = i < node.n_src ? qn_ir_sources(g, &node)[i] : QN_VAL_NONE;
@@ -90,10 +96,12 @@ static qn_val fill(qn_graph *g, qn_val like, float value) {
 
 static qn_status check_question(qn_graph *g, qn_val loss, int n, const qn_val *wrt) {
     if (g->symbols.n) return qn_ir_fail(g, QN_INVALID, "gradient: the graph has symbols; bind them first");
-    if (loss < 0 || (size_t)loss >= g->values.n) return qn_ir_fail(g, QN_ARGUMENT, "gradient: value %d is none of this graph's", loss);
+    if (loss < 0 || (size_t)loss >= g->values.n)
+        return qn_ir_fail(g, QN_ARGUMENT, "gradient: value %d is none of this graph's", loss);
     const qn_shape *s = &g->values.at[loss].shape;
     for (int k = 0; k < s->rank; k++)
-        if (s->d[k] != 1) return qn_ir_fail(g, QN_INVALID, "gradient: the loss must have one element, axis %d has %lld", k, (long long)s->d[k]);
+        if (s->d[k] != 1)
+            return qn_ir_fail(g, QN_INVALID, "gradient: the loss must have one element, axis %d has %lld", k, (long long)s->d[k]);
     if (!is_differentiable(g, loss)) return qn_ir_fail(g, QN_INVALID, "gradient: the loss is not a float");
     for (int i = 0; i < n; i++) {
         if (wrt[i] < 0 || (size_t)wrt[i] >= g->values.n)

@@ -5,8 +5,9 @@ static qn_status check_binding(const qn_graph *g, const int64_t *symbols, qn_err
     for (size_t i = 0; i < g->symbols.n; i++) {
         const qn_ir_symbol *s = &g->symbols.at[i];
         if (symbols[i] < s->least || symbols[i] > s->most || symbols[i] % s->multiple_of)
-            return qn_error_set(error, QN_INVALID, "symbol '%s' is %lld, it must be %lld to %lld in steps of %lld", qn_ir_string(g, s->name),
-                                (long long)symbols[i], (long long)s->least, (long long)s->most, (long long)s->multiple_of);
+            return qn_error_set(error, QN_INVALID, "symbol '%s' is %lld, it must be %lld to %lld in steps of %lld",
+                                qn_ir_string(g, s->name), (long long)symbols[i], (long long)s->least, (long long)s->most,
+                                (long long)s->multiple_of);
     }
     return QN_OK;
 }
@@ -15,7 +16,8 @@ qn_status qn_graph_bind(const qn_graph *g, const int64_t *symbols, qn_graph **bo
     static const int64_t none[1] = {0};
     if (!g || !bound) return qn_error_set(error, QN_ARGUMENT, "a graph is needed");
     *bound = NULL;
-    if (g->symbols.n && !symbols) return qn_error_set(error, QN_ARGUMENT, "the graph has %zu symbols, and no values were given", g->symbols.n);
+    if (g->symbols.n && !symbols)
+        return qn_error_set(error, QN_ARGUMENT, "the graph has %zu symbols, and no values were given", g->symbols.n);
     QN_TRY(check_binding(g, symbols, error));
     return qn_ir_rebuild(g, g->symbols.n ? symbols : none, NULL, NULL, bound, error);
 }

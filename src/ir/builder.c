@@ -37,7 +37,8 @@ qn_status qn_ir_infer(int op, int subop, int n_src, const qn_shape *const *src, 
     return status;
 }
 
-int qn_ir_attr_bind(const qn_graph *g, const qn_op_info *op, const void *attr, const int64_t *symbols, void *room, const void **bound) {
+int qn_ir_attr_bind(const qn_graph *g, const qn_op_info *op, const void *attr, const int64_t *symbols, void *room,
+                    const void **bound) {
     uint32_t bytes;
     *bound = attr;
     if (!attr) return 1;
@@ -173,7 +174,8 @@ static int ask(qn_graph *g, probing *p, int n_out, const qn_shape *probe) {
     qn_result ignored;
     int got = 0;
     memset(&ignored, 0, sizeof ignored);
-    if (infer_at(g, p->op, p->subop, p->n_src, p->src, p->attr, p->symbols, p->out, &got, &ignored) != QN_OK || got < n_out) return 0;
+    if (infer_at(g, p->op, p->subop, p->n_src, p->src, p->attr, p->symbols, p->out, &got, &ignored) != QN_OK || got < n_out)
+        return 0;
     for (int i = 0; i < n_out; i++)
         if (p->out[i].rank != probe[i].rank) return 0;
     return 1;
@@ -234,8 +236,8 @@ qn_status qn_ir_append(qn_graph *g, int op, int subop, int n_src, const qn_val *
     for (int i = 0; i < n_src; i++) g->sources.at[g->sources.n++] = src[i];
     for (int i = 0; i < n_out; i++) {
         out[i] = (qn_val)g->values.n;
-        g->values.at[g->values.n++] =
-            (qn_ir_value){.kind = QN_VALUE_RESULT, .node = node, .output = i, .name = -1, .data = -1, .shape = shape[i], .probe = probe[i]};
+        g->values.at[g->values.n++] = (qn_ir_value){
+            .kind = QN_VALUE_RESULT, .node = node, .output = i, .name = -1, .data = -1, .shape = shape[i], .probe = probe[i]};
     }
     return QN_OK;
 }
@@ -243,16 +245,18 @@ qn_status qn_ir_append(qn_graph *g, int op, int subop, int n_src, const qn_val *
 static qn_status check_call(qn_graph *g, int op, int subop, int n_src, const qn_val *src, int n_out) {
     const qn_op_info *info = qn_op_describe(op);
     if (!info) return qn_ir_fail(g, QN_UNEXPECTED, "there is no op number %d", op);
-    if (subop < 0 || subop > UINT16_MAX) return qn_ir_fail(g, QN_UNEXPECTED, "%s: there is no sub-op number %d", info->name, subop);
+    if (subop < 0 || subop > UINT16_MAX)
+        return qn_ir_fail(g, QN_UNEXPECTED, "%s: there is no sub-op number %d", info->name, subop);
     if (n_src < 0 || n_src > info->n_src || n_out < info->n_dst_min || n_out > info->n_dst || (n_src && !src))
-        return qn_ir_fail(g, QN_INVALID, "%s: %d sources and %d outputs, it takes %d to %d and gives %d to %d", info->name, n_src, n_out,
-                          info->n_src_min, info->n_src, info->n_dst_min, info->n_dst);
+        return qn_ir_fail(g, QN_INVALID, "%s: %d sources and %d outputs, it takes %d to %d and gives %d to %d", info->name, n_src,
+                          n_out, info->n_src_min, info->n_src, info->n_dst_min, info->n_dst);
     for (int i = 0; i < n_src; i++) {
         if (src[i] == QN_VAL_NONE) continue;
         if (src[i] < 0 || (size_t)src[i] >= g->values.n)
             return qn_ir_fail(g, QN_INVALID, "%s: %s: value %d is none of this graph's", info->name, info->src[i].name, src[i]);
         if ((info->src[i].flags & QN_SLOT_STATE) && g->values.at[src[i]].kind == QN_VALUE_CONSTANT)
-            return qn_ir_fail(g, QN_INVALID, "%s: %s is updated in place and cannot be a constant", info->name, info->src[i].name);
+            return qn_ir_fail(g, QN_INVALID, "%s: %s is updated in place and cannot be a constant", info->name,
+                              info->src[i].name);
     }
     return QN_OK;
 }
@@ -274,7 +278,8 @@ qn_status qn_graph_apply(qn_graph *g, int op, int subop, int n_src, const qn_val
         const char *label = qn_ir_string(g, qn_ir_label(g));
         return qn_ir_fail(g, status, "%s%snode %zu: %s", label, *label ? ": " : "", g->nodes.n, error.text);
     }
-    if (n_out > inferred) return qn_ir_fail(g, QN_INVALID, "%s: %d outputs wanted, it gives %d here", qn_op_describe(op)->name, n_out, inferred);
+    if (n_out > inferred)
+        return qn_ir_fail(g, QN_INVALID, "%s: %d outputs wanted, it gives %d here", qn_op_describe(op)->name, n_out, inferred);
     memcpy(shape, probe, sizeof probe);
     if (depends_on_symbols(g, op, n_src, src, attr)) {
         probing p = {.op = op, .subop = subop, .n_src = n_src, .src = src, .attr = attr};

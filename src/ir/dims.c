@@ -31,8 +31,8 @@ static int64_t add_expression(qn_graph *g, qn_ir_dim_kind kind, int64_t a, int64
 int64_t qn_graph_symbol(qn_graph *g, const char *name, int64_t least, int64_t most, int64_t multiple_of) {
     if (!g || g->error.status != QN_OK) return -1;
     if (!name || !*name || least < 0 || most < least || multiple_of < 1 || most % multiple_of) {
-        qn_ir_fail(g, QN_ARGUMENT, "symbol '%s': bounds %lld to %lld in steps of %lld make no sense", name ? name : "", (long long)least,
-                   (long long)most, (long long)multiple_of);
+        qn_ir_fail(g, QN_ARGUMENT, "symbol '%s': bounds %lld to %lld in steps of %lld make no sense", name ? name : "",
+                   (long long)least, (long long)most, (long long)multiple_of);
         return -1;
     }
     int32_t text = qn_ir_text(g, name);
@@ -135,7 +135,8 @@ int64_t qn_graph_dim_value(const qn_graph *g, int64_t dim, const int64_t *symbol
 int qn_ir_is_word(const char *text) {
     if (!*text || (*text >= '0' && *text <= '9')) return 0;
     for (; *text; text++)
-        if (!(*text >= '0' && *text <= '9') && !(*text >= 'a' && *text <= 'z') && !(*text >= 'A' && *text <= 'Z') && *text != '_') return 0;
+        if (!(*text >= '0' && *text <= '9') && !(*text >= 'a' && *text <= 'z') && !(*text >= 'A' && *text <= 'Z') && *text != '_')
+            return 0;
     return 1;
 }
 
@@ -170,7 +171,8 @@ void qn_ir_put_dim(const qn_graph *g, int64_t dim, qn_ir_put_fn put, void *user)
     }
     for (int side = 0; side < 2; side++) {
         const qn_ir_dim *part = expression(g, side ? e->b : e->a);
-        int bracket = part && part->kind != QN_IR_DIM_SYMBOL && (side || (e->kind != QN_IR_DIM_ADD && part->kind == QN_IR_DIM_ADD));
+        int bracket = part && part->kind != QN_IR_DIM_SYMBOL &&
+                      (side || (e->kind != QN_IR_DIM_ADD && part->kind == QN_IR_DIM_ADD));
         if (side && e->kind == QN_IR_DIM_ADD && bracket) bracket = part->kind == QN_IR_DIM_ADD;
         if (side) put(user, signs[e->kind], strlen(signs[e->kind]));
         if (bracket) put(user, "(", 1);

@@ -59,7 +59,8 @@ static qn_val add_leaf(qn_graph *g, qn_value_kind kind, const char *name, qn_dty
     char what[200];
     if (!g || g->error.status != QN_OK) return QN_VAL_NONE;
     snprintf(what, sizeof what, "%s '%s'", words[kind], name ? name : "");
-    if (!qn_dtype_describe(dtype) || rank < 1 || rank > QN_MAX_RANK || !shape || (kind != QN_VALUE_CONSTANT && (!name || !*name))) {
+    if (!qn_dtype_describe(dtype) || rank < 1 || rank > QN_MAX_RANK || !shape ||
+        (kind != QN_VALUE_CONSTANT && (!name || !*name))) {
         qn_ir_fail(g, QN_ARGUMENT, "%s: needs a name, a dtype and a rank of 1 to %d", what, QN_MAX_RANK);
         return QN_VAL_NONE;
     }
@@ -123,7 +124,8 @@ qn_status qn_graph_output(qn_graph *g, qn_val value, const char *name) {
     int32_t text = qn_ir_text(g, name);
     qn_ir_name *known = qn_ir_name_find(g, name);
     if (known && known->output >= 0) return qn_ir_fail(g, QN_INVALID, "output '%s': there is one of that name already", name);
-    if (text < 0 || !known || !QN_VEC_ROOM(&g->arena, &g->outputs, 1)) return qn_ir_fail(g, QN_NO_MEMORY, "output '%s': no memory", name);
+    if (text < 0 || !known || !QN_VEC_ROOM(&g->arena, &g->outputs, 1))
+        return qn_ir_fail(g, QN_NO_MEMORY, "output '%s': no memory", name);
     known->output = (int32_t)g->outputs.n;
     g->outputs.at[g->outputs.n++] = (qn_ir_output){value, text};
     return QN_OK;

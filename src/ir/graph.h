@@ -12,19 +12,19 @@
 
 typedef struct qn_ir_value {
     qn_value_kind kind;
-    int32_t node, output;      /* QN_VALUE_RESULT: who made it; else -1 */
-    int32_t name;              /* leaf: index into text, else -1 */
-    int32_t data;              /* constant: index into constants, else -1 */
-    qn_shape shape;            /* with symbolic dims */
-    qn_shape probe;            /* the same at the upper bounds */
+    int32_t node, output; /* QN_VALUE_RESULT: who made it; else -1 */
+    int32_t name;         /* leaf: index into text, else -1 */
+    int32_t data;         /* constant: index into constants, else -1 */
+    qn_shape shape;       /* with symbolic dims */
+    qn_shape probe;       /* the same at the upper bounds */
 } qn_ir_value;
 
 typedef struct qn_ir_node {
     int32_t op, subop;
-    int32_t n_src, src;        /* first of its sources in `sources` */
-    int32_t n_out, out;        /* its outputs are values out .. out + n_out - 1 */
-    const void *attr;          /* complete record with symbolic dims, in the arena; NULL: the defaults */
-    int32_t label;             /* index into text */
+    int32_t n_src, src; /* first of its sources in `sources` */
+    int32_t n_out, out; /* its outputs are values out .. out + n_out - 1 */
+    const void *attr;   /* complete record with symbolic dims, in the arena; NULL: the defaults */
+    int32_t label;      /* index into text */
 } qn_ir_node;
 
 typedef struct qn_ir_symbol {
@@ -62,9 +62,9 @@ typedef struct qn_ir_constant {
 struct qn_graph {
     qn_arena arena;
     qn_error error;
-    QN_VEC(char) text;               /* zero-terminated strings, one behind the other; 0 is "" */
-    QN_VEC(qn_ir_name) names;        /* one for each string */
-    QN_VEC(int32_t) name_slots;      /* hash table of names, a power of two long: -1 is free */
+    QN_VEC(char) text;          /* zero-terminated strings, one behind the other; 0 is "" */
+    QN_VEC(qn_ir_name) names;   /* one for each string */
+    QN_VEC(int32_t) name_slots; /* hash table of names, a power of two long: -1 is free */
     QN_VEC(qn_ir_value) values;
     QN_VEC(qn_ir_node) nodes;
     QN_VEC(qn_val) sources;
@@ -72,15 +72,12 @@ struct qn_graph {
     QN_VEC(qn_ir_constant) constants;
     QN_VEC(qn_ir_symbol) symbols;
     QN_VEC(qn_ir_dim) dims;
-    QN_VEC(int32_t) labels;          /* stack: the label in force after each push */
-    int32_t forced_label;            /* of the next nodes instead of the stack's top, when not 0: copies keep their labels */
+    QN_VEC(int32_t) labels; /* stack: the label in force after each push */
+    int32_t forced_label;   /* of the next nodes instead of the stack's top, when not 0: copies keep their labels */
 };
 
 /* Fails the graph: keeps the first error. Returns its status. */
-#if defined(__GNUC__)
-__attribute__((format(printf, 3, 4)))
-#endif
-qn_status qn_ir_fail(qn_graph *g, qn_status status, const char *format, ...);
+QN_PRINTF(3, 4) qn_status qn_ir_fail(qn_graph *g, qn_status status, const char *format, ...);
 /* Index of a string, the old one when it is there already; -1 after a failure. */
 int32_t qn_ir_text(qn_graph *g, const char *text);
 /* What goes by a string; NULL when the graph does not have it. Good until the next string is added. */
@@ -104,7 +101,8 @@ typedef struct qn_ir_room {
 void qn_ir_put_room(void *room, const char *text, size_t n);
 /* A copy of attributes with every dim replaced by its number; the record lies in `room` of at least QN_ATTR_BYTES_MAX. NULL attr
  * gives NULL. 0 when a dim has no value. */
-int qn_ir_attr_bind(const qn_graph *g, const qn_op_info *op, const void *attr, const int64_t *symbols, void *room, const void **bound);
+int qn_ir_attr_bind(const qn_graph *g, const qn_op_info *op, const void *attr, const int64_t *symbols, void *room,
+                    const void **bound);
 /* Shapes of the outputs when sources have these shapes; fills n_out of them. Attributes are bound numbers. */
 qn_status qn_ir_infer(int op, int subop, int n_src, const qn_shape *const *src, const void *attr, qn_shape *out, int *n_out,
                       qn_result *result);

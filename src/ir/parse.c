@@ -150,7 +150,8 @@ static int check_types(qir_reader *r, const statement *s, const qn_val *made) {
         if (same) continue;
         qn_ir_shape_format(r->g, shape, is, sizeof is);
         qn_ir_shape_format(r->g, &s->type[i], written, sizeof written);
-        return qn_qir_fail(r, s->type_at[i], "%%%s is %s, but %s is written", qn_qir_copy(s->out[i], name, sizeof name), is, written);
+        return qn_qir_fail(r, s->type_at[i], "%%%s is %s, but %s is written", qn_qir_copy(s->out[i], name, sizeof name), is,
+                           written);
     }
     return 1;
 }
@@ -198,7 +199,7 @@ static int line(qir_reader *r) {
     if (qn_qir_is(word, "const")) return leaf(r, QN_VALUE_CONSTANT);
     if (qn_qir_is(word, "output")) return output(r);
     return qn_qir_fail(r, word.at, "'%s' is no statement: symbol, input, param, const, output, or %%name = op",
-                    qn_qir_copy(word, text, sizeof text));
+                       qn_qir_copy(word, text, sizeof text));
 }
 
 static int whole(qir_reader *r) {

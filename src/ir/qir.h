@@ -31,10 +31,7 @@ typedef struct qir_reader {
 
 /* ---- qir_scan.c: bytes and words */
 
-#if defined(__GNUC__)
-__attribute__((format(printf, 3, 4)))
-#endif
-int qn_qir_fail(qir_reader *r, const char *at, const char *format, ...); /* 0 */
+QN_PRINTF(3, 4) int qn_qir_fail(qir_reader *r, const char *at, const char *format, ...); /* 0 */
 /* What the graph says went wrong, told at a position; 1 when nothing did. */
 int qn_qir_check_graph(qir_reader *r, const char *at);
 int qn_qir_no_memory(qir_reader *r); /* 0 */

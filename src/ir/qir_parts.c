@@ -181,7 +181,8 @@ static int attribute(qir_reader *r, const qn_op_info *op, uint64_t *seen, void *
     if (!qn_qir_word(r, "an attribute", &word)) return 0;
     int i = 0;
     while (i < op->n_attr && !qn_qir_is(word, op->attr[i].name)) i++;
-    if (i == op->n_attr) return qn_qir_fail(r, word.at, "%s has no attribute '%s'", op->name, qn_qir_copy(word, text, sizeof text));
+    if (i == op->n_attr)
+        return qn_qir_fail(r, word.at, "%s has no attribute '%s'", op->name, qn_qir_copy(word, text, sizeof text));
     if (*seen >> i & 1) return qn_qir_fail(r, word.at, "attribute '%s' is given twice", op->attr[i].name);
     *seen |= (uint64_t)1 << i;
     return qn_qir_expect(r, '=', "behind an attribute") &&

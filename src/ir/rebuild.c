@@ -73,7 +73,9 @@ static void walk(qn_rebuild *r, qn_rebuild_fn each) {
         } else if (v->output == 0) {
             to->forced_label = qn_ir_text(to, qn_ir_string(g, g->nodes.at[v->node].label));
             qn_status status = (each ? each : qn_rebuild_copy)(r, v->node);
-            if (status != QN_OK) qn_ir_fail(to, status, "node %d: %s could not be rebuilt", v->node, qn_op_describe(g->nodes.at[v->node].op)->name);
+            if (status != QN_OK)
+                qn_ir_fail(to, status, "node %d: %s could not be rebuilt", v->node,
+                           qn_op_describe(g->nodes.at[v->node].op)->name);
         }
     }
     for (size_t i = 0; i < g->outputs.n && to->error.status == QN_OK; i++)
@@ -81,7 +83,8 @@ static void walk(qn_rebuild *r, qn_rebuild_fn each) {
     to->forced_label = 0;
 }
 
-qn_status qn_ir_rebuild(const qn_graph *from, const int64_t *symbols, qn_rebuild_fn each, void *user, qn_graph **to, qn_error *error) {
+qn_status qn_ir_rebuild(const qn_graph *from, const int64_t *symbols, qn_rebuild_fn each, void *user, qn_graph **to,
+                        qn_error *error) {
     qn_rebuild r = {from, NULL, symbols, NULL, user};
     *to = NULL;
     if (from->error.status != QN_OK) return qn_graph_error(from, error);

@@ -17,7 +17,8 @@ typedef struct qn_rebuild {
 typedef qn_status (*qn_rebuild_fn)(qn_rebuild *r, int32_t node);
 
 /* A new graph made of the old one. each NULL copies every node. */
-qn_status qn_ir_rebuild(const qn_graph *from, const int64_t *symbols, qn_rebuild_fn each, void *user, qn_graph **to, qn_error *error);
+qn_status qn_ir_rebuild(const qn_graph *from, const int64_t *symbols, qn_rebuild_fn each, void *user, qn_graph **to,
+                        qn_error *error);
 /* The node as it is, over the mapped sources. */
 qn_status qn_rebuild_copy(qn_rebuild *r, int32_t node);
 /* The same with its sources given. */

@@ -13,11 +13,7 @@ typedef struct verifier {
     int dims_are_sound; /* shapes may be evaluated */
 } verifier;
 
-#if defined(__GNUC__)
-__attribute__((format(printf, 4, 5)))
-#endif
-static void
-report(verifier *v, int32_t node, qn_val value, const char *format, ...) {
+static QN_PRINTF(4, 5) void report(verifier *v, int32_t node, qn_val value, const char *format, ...) {
     char text[600];
     va_list args;
     va_start(args, format);

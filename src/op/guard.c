@@ -22,7 +22,8 @@ static qn_status reject_layout(qn_infer_call *c, int arg_kind, int arg, const qn
 }
 
 static qn_status check_record(const qn_request *q, qn_infer_call *c) {
-    if (q->size != sizeof *q) return qn_reject(c, QN_UNEXPECTED, QN_ARG_REQUEST, 0, QN_REASON_RECORD_SIZE, -1, sizeof *q, q->size);
+    if (q->size != sizeof *q)
+        return qn_reject(c, QN_UNEXPECTED, QN_ARG_REQUEST, 0, QN_REASON_RECORD_SIZE, -1, sizeof *q, q->size);
     if (q->version != QN_REQUEST_VERSION)
         return qn_reject(c, QN_UNEXPECTED, QN_ARG_REQUEST, 0, QN_REASON_RECORD_VERSION, -1, QN_REQUEST_VERSION, q->version);
     if (q->reserved) return qn_reject(c, QN_INVALID, QN_ARG_REQUEST, 0, QN_REASON_RECORD_RESERVED, -1, 0, q->reserved);
@@ -128,7 +129,8 @@ static qn_status check_indices(qn_infer_call *c, int slot) {
     const qn_tensor *t = c->src[slot];
     int64_t which, value, limit = c->index_limit[slot];
     if (!t || !t->data || (t->flags & QN_TENSOR_DEVICE) || qn_guard_indices(t, limit, &which, &value)) return QN_OK;
-    return qn_reject(c, QN_INVALID, QN_ARG_SOURCE, slot, QN_REASON_INDEX_RANGE, which > INT32_MAX ? INT32_MAX : (int)which, limit, value);
+    return qn_reject(c, QN_INVALID, QN_ARG_SOURCE, slot, QN_REASON_INDEX_RANGE, which > INT32_MAX ? INT32_MAX : (int)which, limit,
+                     value);
 }
 
 qn_status qn_guard_sources(const qn_request *q, int need_data, qn_guarded *g, qn_result *result) {
@@ -214,8 +216,10 @@ static qn_status check_destination(const qn_request *q, qn_guarded *g, int i) {
     }
     if (i >= c->n_out) return qn_reject(c, QN_INVALID, QN_ARG_DEST, i, QN_REASON_NOT_TAKEN, -1, 0, 0);
     qn_layout_fault fault;
-    if (qn_layout_check(y, !(y->flags & QN_TENSOR_DEVICE), &g->dst[i], &fault) != QN_OK) return reject_layout(c, QN_ARG_DEST, i, &fault);
-    if ((y->flags & QN_TENSOR_CONST) && !c->info->is_view) return qn_reject(c, QN_INVALID, QN_ARG_DEST, i, QN_REASON_DST_CONST, -1, 0, y->flags);
+    if (qn_layout_check(y, !(y->flags & QN_TENSOR_DEVICE), &g->dst[i], &fault) != QN_OK)
+        return reject_layout(c, QN_ARG_DEST, i, &fault);
+    if ((y->flags & QN_TENSOR_CONST) && !c->info->is_view)
+        return qn_reject(c, QN_INVALID, QN_ARG_DEST, i, QN_REASON_DST_CONST, -1, 0, y->flags);
     return check_agrees(c, i, y);
 }
 

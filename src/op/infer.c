@@ -64,8 +64,7 @@ qn_status qn_need_tiles(qn_infer_call *c, int small, int big) {
     for (int k = 0; k < rank; k++) {
         int64_t ns = qn_ne(s, k), nb = qn_ne(b, k);
         if (ns == nb) continue;
-        if (ns == 0 ? nb != 0 : nb % ns != 0)
-            return qn_reject_src(c, small, QN_REASON_SHAPE_DIVIDES, s->rank - 1 - k, nb, ns);
+        if (ns == 0 ? nb != 0 : nb % ns != 0) return qn_reject_src(c, small, QN_REASON_SHAPE_DIVIDES, s->rank - 1 - k, nb, ns);
     }
     return QN_OK;
 }

@@ -24,15 +24,15 @@ typedef struct qn_shape {
 typedef struct qn_infer_call {
     const qn_op_info *info;
     int op, subop;
-    int n_src;                     /* slots given; src[i] may still be NULL when optional, and is NULL from n_src on */
-    const qn_tensor *const *src;   /* QN_MAX_SRC entries */
-    const void *attr;              /* complete record of the op's type */
-    int attr_given;                /* the caller gave one, it is not the defaults */
+    int n_src;                   /* slots given; src[i] may still be NULL when optional, and is NULL from n_src on */
+    const qn_tensor *const *src; /* QN_MAX_SRC entries */
+    const void *attr;            /* complete record of the op's type */
+    int attr_given;              /* the caller gave one, it is not the defaults */
     qn_result *result;
     /* filled by the rule */
     int n_out;
     qn_shape out[QN_MAX_DST];
-    int64_t view_offset;           /* QN_VIEW ops: bytes from the start of the source's buffer, and byte strides */
+    int64_t view_offset; /* QN_VIEW ops: bytes from the start of the source's buffer, and byte strides */
     int64_t view_stride[QN_MAX_RANK];
     int64_t index_limit[QN_MAX_SRC]; /* QN_IDX slots: every value must be in [0, limit) */
     size_t workspace;
@@ -65,8 +65,8 @@ const qn_op_rules *qn_op_rules_of(int op); /* op must be valid */
 #define QN_VJP(rule) void qn_vjp_##rule(qn_vjp_call *v);
 #define QN_NO_VJP(why)
 #define QN_OP(name, origin, family, inputs, outputs, infer, vjp, cases, attrs, summary) \
-    qn_status qn_infer_##infer(qn_infer_call *c);                                        \
-    qn_status qn_ref_##name(const qn_call *c);                                           \
+    qn_status qn_infer_##infer(qn_infer_call *c);                                       \
+    qn_status qn_ref_##name(const qn_call *c);                                          \
     vjp
 #include <quern/ops.def>
 #undef QN_OP
@@ -129,9 +129,9 @@ static inline int qn_mul_overflow(int64_t a, int64_t b, int64_t *out) { return _
 static inline int qn_add_overflow(int64_t a, int64_t b, int64_t *out) { return __builtin_add_overflow(a, b, out); }
 
 /* Forward a status that is not OK. */
-#define QN_TRY(expression)                      \
-    do {                                        \
-        qn_status try_status_ = (expression);   \
+#define QN_TRY(expression)                            \
+    do {                                              \
+        qn_status try_status_ = (expression);         \
         if (try_status_ != QN_OK) return try_status_; \
     } while (0)
 

@@ -81,11 +81,26 @@ qn_status qn_infer_add_id(qn_infer_call *c) {
 
 /* ---- References */
 
-static double f_sqr(double x, const void *p) { (void)p; return x * x; }
-static double f_sqrt(double x, const void *p) { (void)p; return sqrt(x); }
-static double f_log(double x, const void *p) { (void)p; return log(x); }
-static double f_sin(double x, const void *p) { (void)p; return sin(x); }
-static double f_cos(double x, const void *p) { (void)p; return cos(x); }
+static double f_sqr(double x, const void *p) {
+    (void)p;
+    return x * x;
+}
+static double f_sqrt(double x, const void *p) {
+    (void)p;
+    return sqrt(x);
+}
+static double f_log(double x, const void *p) {
+    (void)p;
+    return log(x);
+}
+static double f_sin(double x, const void *p) {
+    (void)p;
+    return sin(x);
+}
+static double f_cos(double x, const void *p) {
+    (void)p;
+    return cos(x);
+}
 
 static double f_scale(double x, const void *p) {
     const qn_attr_scale *at = p;
@@ -109,10 +124,10 @@ static double f_silu_back(double g, double x, const void *p) {
     return g * s * (1 + x * (1 - s));
 }
 
-#define MAP1(op)                                               \
-    qn_status qn_ref_##op(const qn_call *c) {                  \
-        qn_map1(c->dst[0], c->src[0], f_##op, c->attr);        \
-        return QN_OK;                                          \
+#define MAP1(op)                                        \
+    qn_status qn_ref_##op(const qn_call *c) {           \
+        qn_map1(c->dst[0], c->src[0], f_##op, c->attr); \
+        return QN_OK;                                   \
     }
 MAP1(sqr)
 MAP1(sqrt)
@@ -123,13 +138,13 @@ MAP1(scale)
 MAP1(clamp)
 MAP1(leaky_relu)
 
-#define ARITHMETIC(op, sign)                                             \
-    static void run_##op(double *a, const double *b, int64_t n) {        \
-        for (int64_t i = 0; i < n; i++) a[i] = a[i] sign b[i];           \
-    }                                                                    \
-    qn_status qn_ref_##op(const qn_call *c) {                            \
-        qn_map2_runs(c->dst[0], c->src[0], c->src[1], run_##op);         \
-        return QN_OK;                                                    \
+#define ARITHMETIC(op, sign)                                      \
+    static void run_##op(double *a, const double *b, int64_t n) { \
+        for (int64_t i = 0; i < n; i++) a[i] = a[i] sign b[i];    \
+    }                                                             \
+    qn_status qn_ref_##op(const qn_call *c) {                     \
+        qn_map2_runs(c->dst[0], c->src[0], c->src[1], run_##op);  \
+        return QN_OK;                                             \
     }
 ARITHMETIC(add, +)
 ARITHMETIC(sub, -)
@@ -148,8 +163,7 @@ qn_status qn_ref_add_id(const qn_call *c) {
     for (int64_t t = 0; t < qn_ne(a, 2); t++)
         for (int64_t u = 0; u < qn_ne(a, 1); u++) {
             int64_t e = qn_index4(ids, 0, 0, t, u);
-            for (int64_t i = 0; i < qn_ne(a, 0); i++)
-                qn_put4(y, 0, t, u, i, qn_get4(a, 0, t, u, i) + qn_get4(b, 0, 0, e, i));
+            for (int64_t i = 0; i < qn_ne(a, 0); i++) qn_put4(y, 0, t, u, i, qn_get4(a, 0, t, u, i) + qn_get4(b, 0, 0, e, i));
         }
     return QN_OK;
 }

@@ -23,7 +23,7 @@ struct qn_vjp_call {
     int op, subop;
     const void *attr; /* the forward op's, complete */
     int n_src, n_dst;
-    qn_val src[QN_MAX_SRC];  /* QN_VAL_NONE where not given */
+    qn_val src[QN_MAX_SRC]; /* QN_VAL_NONE where not given */
     qn_val dst[QN_MAX_DST];
     qn_val grad[QN_MAX_DST]; /* gradient of each output, QN_VAL_NONE when it is zero */
     int want[QN_MAX_SRC];
@@ -51,7 +51,7 @@ qn_val qn_e_sum_rows(qn_vjp_call *v, qn_val a);
 qn_val qn_e_zeros(qn_vjp_call *v, qn_val like);
 qn_val qn_e_cast(qn_vjp_call *v, qn_val a, uint32_t dtype); /* a itself when it has that dtype */
 qn_val qn_e_cont(qn_vjp_call *v, qn_val a);
-qn_val qn_e_transpose(qn_vjp_call *v, qn_val a);     /* last two axes, copied: contiguous */
+qn_val qn_e_transpose(qn_vjp_call *v, qn_val a);                           /* last two axes, copied: contiguous */
 qn_val qn_e_reshape(qn_vjp_call *v, qn_val a, int rank, const int64_t *d); /* copies first: any strides */
 qn_val qn_e_like(qn_vjp_call *v, qn_val a, qn_val shape_of);               /* reshape to another value's shape */
 qn_val qn_e_permute(qn_vjp_call *v, qn_val a, int rank, const int *axes);  /* contiguous: axis i is axis axes[i] of a */

@@ -95,7 +95,8 @@ static halves split(const qn_rows *it, const qn_tensor *a, const qn_tensor *b, i
 
 qn_status qn_ref_glu(const qn_call *c) {
     const qn_tensor *y = c->dst[0], *b = c->n_src > 1 ? c->src[1] : NULL;
-    const attrs *p = c->attr;
+    const attrs
+    *p = c->attr;
     double u[QN_RUN], v[QN_RUN];
     qn_rows it;
     for (qn_rows_begin(&it, y->rank, y->shape); it.live; qn_rows_next(&it)) {
@@ -116,7 +117,8 @@ qn_status qn_ref_glu(const qn_call *c) {
 qn_status qn_ref_glu_back(const qn_call *c) {
     const qn_tensor *g = c->src[0], *a = c->src[1], *b = c->n_src > 2 ? c->src[2] : NULL;
     const qn_tensor *da = c->dst[0], *db = c->n_dst > 1 ? c->dst[1] : NULL;
-    const attrs *p = c->attr;
+    const attrs
+    *p = c->attr;
     double up[QN_RUN], u[QN_RUN], v[QN_RUN];
     if (!b) qn_fill(da, 0);
     qn_rows it;

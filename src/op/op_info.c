@@ -44,9 +44,9 @@ _Static_assert(QN_DTYPE_COUNT <= 64, "dtype sets are 64-bit masks");
 #define QN_DIMS(name) +1
 #define QN_DIMS_REQ(name) +1
 #define QN_FN(type, name) +1
-#define QN_OP(name, origin, family, inputs, outputs, infer, vjp, cases, attrs, summary)                   \
-    enum { N_SRC_##name = 0 inputs, N_DST_##name = 0 outputs, N_ATTR_##name = 0 attrs };                  \
-    _Static_assert(sizeof(qn_attr_##name) <= QN_ATTR_BYTES_MAX, #name);                                    \
+#define QN_OP(name, origin, family, inputs, outputs, infer, vjp, cases, attrs, summary)  \
+    enum { N_SRC_##name = 0 inputs, N_DST_##name = 0 outputs, N_ATTR_##name = 0 attrs }; \
+    _Static_assert(sizeof(qn_attr_##name) <= QN_ATTR_BYTES_MAX, #name);                  \
     _Static_assert((N_SRC_##name >> 8 & 255) <= QN_MAX_SRC && (N_DST_##name >> 8 & 255) <= QN_MAX_DST, #name);
 #include <quern/ops.def>
 #undef QN_OP
@@ -166,9 +166,15 @@ static const subop_list subops[QN_OP_COUNT] = {[QN_OP_unary] = {QN_UNARY_COUNT, 
 #define QN_OUT(name, class) {#name, QN_CLASS_##class, 0},
 #define QN_OUT_OPT(name, class) {#name, QN_CLASS_##class, QN_SLOT_OPTIONAL},
 #define QN_VIEW(name, class) {#name, QN_CLASS_##class, QN_SLOT_SHAPE},
-#define FIELD(name, kind, required, initial, low, high)                                                                    \
-    {#name,       QN_ATTR_KIND_##kind, required, (uint32_t)offsetof(record, name), (uint32_t)sizeof(((record *)0)->name), \
-     (double)(initial), (double)(low), (double)(high)},
+#define FIELD(name, kind, required, initial, low, high) \
+    {#name,                                             \
+     QN_ATTR_KIND_##kind,                               \
+     required,                                          \
+     (uint32_t)offsetof(record, name),                  \
+     (uint32_t)sizeof(((record *)0)->name),             \
+     (double)(initial),                                 \
+     (double)(low),                                     \
+     (double)(high)},
 #define QN_ATTR(type, name, initial, low, high) FIELD(name, type, 0, initial, low, high)
 #define QN_ATTR_REQ(type, name, low, high) FIELD(name, type, 1, 0, low, high)
 #define QN_DIMS(name) FIELD(name, dims, 0, 0, 0, 0)
@@ -176,16 +182,30 @@ static const subop_list subops[QN_OP_COUNT] = {[QN_OP_unary] = {QN_UNARY_COUNT, 
 #define QN_FN(type, name) FIELD(name, fn, 0, 0, 0, 0)
 #define QN_VJP(rule) #rule, NULL
 #define QN_NO_VJP(why) NULL, why
-#define QN_OP(name, origin, family, inputs, outputs, infer, vjp, cases, attrs, summary)                                        \
-    static const qn_op_info *describe_##name(void) {                                                                           \
-        typedef qn_attr_##name record;                                                                                         \
-        static const qn_slot_info src[] = {inputs{NULL, 0, 0}};                                                                \
-        static const qn_slot_info dst[] = {outputs{NULL, 0, 0}};                                                               \
-        static const qn_attr_info attr[] = {attrs{NULL, QN_ATTR_KIND_f32, 0, 0, (uint32_t)sizeof(record), 0, 0, 0}};           \
-        static const qn_op_info info = {#name, #origin, #family, summary, N_SRC_##name & 255, N_SRC_##name >> 8 & 255,         \
-                                        N_DST_##name & 255, N_DST_##name >> 8 & 255, src, dst, N_ATTR_##name, attr,            \
-                                        sizeof(record), &default_##name, vjp, N_DST_##name >> 16, #cases};                     \
-        return &info;                                                                                                          \
+#define QN_OP(name, origin, family, inputs, outputs, infer, vjp, cases, attrs, summary)                                \
+    static const qn_op_info *describe_##name(void) {                                                                   \
+        typedef qn_attr_##name record;                                                                                 \
+        static const qn_slot_info src[] = {inputs{NULL, 0, 0}};                                                        \
+        static const qn_slot_info dst[] = {outputs{NULL, 0, 0}};                                                       \
+        static const qn_attr_info attr[] = { attrs{NULL, QN_ATTR_KIND_f32, 0, 0, (uint32_t)sizeof(record), 0, 0, 0} }; \
+        static const qn_op_info info = {#name,                                                                         \
+                                        #origin,                                                                       \
+                                        #family,                                                                       \
+                                        summary,                                                                       \
+                                        N_SRC_##name & 255,                                                            \
+                                        N_SRC_##name >> 8 & 255,                                                       \
+                                        N_DST_##name & 255,                                                            \
+                                        N_DST_##name >> 8 & 255,                                                       \
+                                        src,                                                                           \
+                                        dst,                                                                           \
+                                        N_ATTR_##name,                                                                 \
+                                        attr,                                                                          \
+                                        sizeof(record),                                                                \
+                                        &default_##name,                                                               \
+                                        vjp,                                                                           \
+                                        N_DST_##name >> 16,                                                            \
+                                        #cases};                                                                       \
+        return &info;                                                                                                  \
     }
 #include <quern/ops.def>
 #undef QN_OP
@@ -219,9 +239,7 @@ int qn_op_from_name(const char *name) {
 
 int qn_subop_count(int op) { return op >= 0 && op < QN_OP_COUNT ? subops[op].count : 0; }
 
-const char *qn_subop_name(int op, int subop) {
-    return subop >= 0 && subop < qn_subop_count(op) ? subops[op].names[subop] : NULL;
-}
+const char *qn_subop_name(int op, int subop) { return subop >= 0 && subop < qn_subop_count(op) ? subops[op].names[subop] : NULL; }
 
 int qn_subop_from_name(int op, const char *name) {
     for (int i = 0; name && i < qn_subop_count(op); i++)

@@ -9,8 +9,7 @@
 static qn_status need_groups(qn_infer_call *c) {
     for (int k = 2; k < 4; k++) {
         int64_t few = qn_ne(c->src[0], k), many = qn_ne(c->src[1], k);
-        if (!qn_divides(few, many))
-            return qn_reject_src(c, 1, QN_REASON_SHAPE_MULTIPLE, qn_axis(c->src[1], k), few, many);
+        if (!qn_divides(few, many)) return qn_reject_src(c, 1, QN_REASON_SHAPE_MULTIPLE, qn_axis(c->src[1], k), few, many);
     }
     return QN_OK;
 }

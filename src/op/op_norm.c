@@ -58,7 +58,8 @@ static char *span_row(const qn_tensor *t, const span *s, char *base, int64_t pla
 typedef double (*visit_fn)(double a, double b, const double *with);
 
 /* Sum over the span of f(a, b); b is NULL for sums over one tensor. */
-static double span_sum(const span *s, const qn_tensor *a, char *pa, const qn_tensor *b, char *pb, visit_fn f, const double *with) {
+static double span_sum(const span *s, const qn_tensor *a, char *pa, const qn_tensor *b, char *pb, visit_fn f,
+                       const double *with) {
     double xa[QN_RUN], xb[QN_RUN] = {0}, sum = 0;
     for (int64_t p = 0; p < s->planes; p++)
         for (int64_t r = 0; r < s->rows; r++)
@@ -86,13 +87,30 @@ static void span_map(const span *s, const qn_tensor *y, char *py, const qn_tenso
             }
 }
 
-static double v_first(double a, double b, const double *w) { (void)b; (void)w; return a; }
-static double v_square(double a, double b, const double *w) { (void)b; (void)w; return a * a; }
-static double v_product(double a, double b, const double *w) { (void)w; return a * b; }
-static double v_centred_square(double a, double b, const double *w) { (void)b; return (a - w[0]) * (a - w[0]); }
+static double v_first(double a, double b, const double *w) {
+    (void)b;
+    (void)w;
+    return a;
+}
+static double v_square(double a, double b, const double *w) {
+    (void)b;
+    (void)w;
+    return a * a;
+}
+static double v_product(double a, double b, const double *w) {
+    (void)w;
+    return a * b;
+}
+static double v_centred_square(double a, double b, const double *w) {
+    (void)b;
+    return (a - w[0]) * (a - w[0]);
+}
 static double v_centred_product(double g, double x, const double *w) { return g * (x - w[0]) * w[1]; }
 /* (x - mean) r, with mean 0 where there is none to take off */
-static double v_normalise(double x, double b, const double *w) { (void)b; return (x - w[0]) * w[1]; }
+static double v_normalise(double x, double b, const double *w) {
+    (void)b;
+    return (x - w[0]) * w[1];
+}
 /* r (g - mean(g) - y mean(g y)) */
 static double v_norm_back(double g, double x, const double *w) { return w[1] * (g - w[2] - (x - w[0]) * w[1] * w[3]); }
 /* r (g - x <x, g> / (sum x^2 + n eps)) */
@@ -112,8 +130,8 @@ static void norm_span(const span *s, const qn_tensor *y, char *py, const qn_tens
     span_map(s, y, py, x, px, NULL, NULL, v_normalise, w);
 }
 
-static void norm_back_span(const span *s, const qn_tensor *y, char *py, const qn_tensor *g, char *pg, const qn_tensor *x, char *px,
-                           double eps) {
+static void norm_back_span(const span *s, const qn_tensor *y, char *py, const qn_tensor *g, char *pg, const qn_tensor *x,
+                           char *px, double eps) {
     double w[4], n = (double)(s->planes * s->rows * s->columns);
     centre(s, x, px, eps, w);
     w[2] = span_sum(s, g, pg, NULL, NULL, v_first, NULL) / n;
@@ -224,11 +242,11 @@ qn_status qn_ref_group_norm_back(const qn_call *c) {
 
 /* ---- Gradients */
 
-#define ROW_NORM_VJP(name)                                                                \
-    void qn_vjp_##name(qn_vjp_call *v) {                                                  \
-        qn_attr_##name##_back at = qn_attr_##name##_back_default();                       \
-        at.eps = ((const qn_attr_##name *)v->attr)->eps;                                  \
-        v->out[0] = qn_emit2(v, QN_OP_##name##_back, 0, &at, v->grad[0], v->src[0]);      \
+#define ROW_NORM_VJP(name)                                                           \
+    void qn_vjp_##name(qn_vjp_call *v) {                                             \
+        qn_attr_##name##_back at = qn_attr_##name##_back_default();                  \
+        at.eps = ((const qn_attr_##name *)v->attr)->eps;                             \
+        v->out[0] = qn_emit2(v, QN_OP_##name##_back, 0, &at, v->grad[0], v->src[0]); \
     }
 ROW_NORM_VJP(norm)
 ROW_NORM_VJP(rms_norm)

@@ -95,7 +95,8 @@ static qn_status infer_forward(qn_infer_call *c, const qn_recurrent_kind *kind) 
     QN_TRY(qn_need_one_dtype(c, 0));
     QN_TRY(qn_scratch_add(c, z.width, z.width, 1));
     QN_TRY(qn_scratch_add(c, z.width, kind->n_in + 1, 1));
-    double cells = (double)z.tokens * (double)z.heads * (double)z.width * (double)z.width; /* of states, about 8 operations each */
+    double cells = (double)z.tokens * (double)z.heads * (double)z.width *
+                   (double)z.width; /* of states, about 8 operations each */
     c->flops_each = 8.0 * cells / ((double)d[0] * (double)d[1]);
     return qn_out_shape(c, 0, c->src[0]->dtype, 2, d);
 }

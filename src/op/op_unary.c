@@ -12,48 +12,180 @@ _Static_assert(offsetof(qn_attr_unary, eps) == offsetof(qn_attr_unary_back, eps)
 #define D(name) static double d_##name(double x, const attrs *p)
 #define PLAIN (void)p
 
-F(abs) { PLAIN; return fabs(x); }
-D(abs) { PLAIN; return x > 0 ? 1 : x < 0 ? -1 : 0; }
-F(sgn) { PLAIN; return x > 0 ? 1 : x < 0 ? -1 : 0; }
-D(sgn) { PLAIN; (void)x; return 0; }
-F(neg) { PLAIN; return -x; }
-D(neg) { PLAIN; (void)x; return -1; }
-F(step) { PLAIN; return x > 0 ? 1 : 0; }
-D(step) { PLAIN; (void)x; return 0; }
-F(tanh) { PLAIN; return tanh(x); }
-D(tanh) { PLAIN; double y = tanh(x); return 1 - y * y; }
-F(elu) { PLAIN; return x > 0 ? x : expm1(x); }
-D(elu) { PLAIN; return x > 0 ? 1 : exp(x); }
-F(relu) { PLAIN; return x > 0 || isnan(x) ? x : 0; }
-D(relu) { PLAIN; return x > 0 ? 1 : 0; }
-F(sigmoid) { PLAIN; return qn_sigmoid(x); }
-D(sigmoid) { PLAIN; double y = qn_sigmoid(x); return y * (1 - y); }
-F(gelu) { PLAIN; return qn_gelu(x); }
-D(gelu) { PLAIN; return qn_gelu_d(x); }
-F(gelu_quick) { PLAIN; return qn_gelu_quick(x); }
-D(gelu_quick) { PLAIN; return qn_gelu_quick_d(x); }
-F(silu) { PLAIN; return qn_silu(x); }
-D(silu) { PLAIN; return qn_silu_d(x); }
-F(hardsigmoid) { PLAIN; return isnan(x) ? x : x <= -3 ? 0 : x >= 3 ? 1 : (x + 3) / 6; }
-D(hardsigmoid) { PLAIN; return fabs(x) < 3 ? 1.0 / 6 : 0; }
+F(abs) {
+    PLAIN;
+    return fabs(x);
+}
+D(abs) {
+    PLAIN;
+    return x > 0 ? 1 : x < 0 ? -1 : 0;
+}
+F(sgn) {
+    PLAIN;
+    return x > 0 ? 1 : x < 0 ? -1 : 0;
+}
+D(sgn) {
+    PLAIN;
+    (void)x;
+    return 0;
+}
+F(neg) {
+    PLAIN;
+    return -x;
+}
+D(neg) {
+    PLAIN;
+    (void)x;
+    return -1;
+}
+F(step) {
+    PLAIN;
+    return x > 0 ? 1 : 0;
+}
+D(step) {
+    PLAIN;
+    (void)x;
+    return 0;
+}
+F(tanh) {
+    PLAIN;
+    return tanh(x);
+}
+D(tanh) {
+    PLAIN;
+    double y = tanh(x);
+    return 1 - y * y;
+}
+F(elu) {
+    PLAIN;
+    return x > 0 ? x : expm1(x);
+}
+D(elu) {
+    PLAIN;
+    return x > 0 ? 1 : exp(x);
+}
+F(relu) {
+    PLAIN;
+    return x > 0 || isnan(x) ? x : 0;
+}
+D(relu) {
+    PLAIN;
+    return x > 0 ? 1 : 0;
+}
+F(sigmoid) {
+    PLAIN;
+    return qn_sigmoid(x);
+}
+D(sigmoid) {
+    PLAIN;
+    double y = qn_sigmoid(x);
+    return y * (1 - y);
+}
+F(gelu) {
+    PLAIN;
+    return qn_gelu(x);
+}
+D(gelu) {
+    PLAIN;
+    return qn_gelu_d(x);
+}
+F(gelu_quick) {
+    PLAIN;
+    return qn_gelu_quick(x);
+}
+D(gelu_quick) {
+    PLAIN;
+    return qn_gelu_quick_d(x);
+}
+F(silu) {
+    PLAIN;
+    return qn_silu(x);
+}
+D(silu) {
+    PLAIN;
+    return qn_silu_d(x);
+}
+F(hardsigmoid) {
+    PLAIN;
+    return isnan(x) ? x : x <= -3 ? 0 : x >= 3 ? 1 : (x + 3) / 6;
+}
+D(hardsigmoid) {
+    PLAIN;
+    return fabs(x) < 3 ? 1.0 / 6 : 0;
+}
 F(hardswish) { return qn_gate(x, f_hardsigmoid(x, p)); }
-D(hardswish) { PLAIN; return x <= -3 ? 0 : x >= 3 ? 1 : (2 * x + 3) / 6; }
-F(exp) { PLAIN; return exp(x); }
-D(exp) { PLAIN; return exp(x); }
-F(expm1) { PLAIN; return expm1(x); }
-D(expm1) { PLAIN; return exp(x); }
-F(softplus) { PLAIN; return x > 20 ? x : log1p(exp(x)); }
-D(softplus) { PLAIN; return x > 20 ? 1 : qn_sigmoid(x); }
-F(gelu_erf) { PLAIN; return qn_gelu_erf(x); }
-D(gelu_erf) { PLAIN; return qn_gelu_erf_d(x); }
-F(floor) { PLAIN; return floor(x); }
-D(floor) { PLAIN; (void)x; return 0; }
-F(ceil) { PLAIN; return ceil(x); }
-D(ceil) { PLAIN; (void)x; return 0; }
-F(round) { PLAIN; return round(x); }
-D(round) { PLAIN; (void)x; return 0; }
-F(trunc) { PLAIN; return trunc(x); }
-D(trunc) { PLAIN; (void)x; return 0; }
+D(hardswish) {
+    PLAIN;
+    return x <= -3 ? 0 : x >= 3 ? 1 : (2 * x + 3) / 6;
+}
+F(exp) {
+    PLAIN;
+    return exp(x);
+}
+D(exp) {
+    PLAIN;
+    return exp(x);
+}
+F(expm1) {
+    PLAIN;
+    return expm1(x);
+}
+D(expm1) {
+    PLAIN;
+    return exp(x);
+}
+F(softplus) {
+    PLAIN;
+    return x > 20 ? x : log1p(exp(x));
+}
+D(softplus) {
+    PLAIN;
+    return x > 20 ? 1 : qn_sigmoid(x);
+}
+F(gelu_erf) {
+    PLAIN;
+    return qn_gelu_erf(x);
+}
+D(gelu_erf) {
+    PLAIN;
+    return qn_gelu_erf_d(x);
+}
+F(floor) {
+    PLAIN;
+    return floor(x);
+}
+D(floor) {
+    PLAIN;
+    (void)x;
+    return 0;
+}
+F(ceil) {
+    PLAIN;
+    return ceil(x);
+}
+D(ceil) {
+    PLAIN;
+    (void)x;
+    return 0;
+}
+F(round) {
+    PLAIN;
+    return round(x);
+}
+D(round) {
+    PLAIN;
+    (void)x;
+    return 0;
+}
+F(trunc) {
+    PLAIN;
+    return trunc(x);
+}
+D(trunc) {
+    PLAIN;
+    (void)x;
+    return 0;
+}
 
 F(xielu) {
     double an = (double)p->alpha_n, ap = (double)p->alpha_p, beta = (double)p->beta, eps = (double)p->eps;
@@ -81,7 +213,8 @@ static const scalar_fn derivatives[] = {
 /* A sub-op and its attributes, for the maps. */
 typedef struct chosen {
     scalar_fn f;
-    const attrs *p;
+    const attrs
+    *p;
 } chosen;
 
 static double apply(double x, const void *p) {

@@ -29,9 +29,7 @@ static inline qn_status qn_need_f64_pair(qn_infer_call *c, int slot, int like) {
 }
 
 /* f64 from f64, f32 from everything else: what products of rows give. */
-static inline uint32_t qn_product_dtype(const qn_tensor *t) {
-    return t->dtype == QN_DTYPE_F64 ? QN_DTYPE_F64 : QN_DTYPE_F32;
-}
+static inline uint32_t qn_product_dtype(const qn_tensor *t) { return t->dtype == QN_DTYPE_F64 ? QN_DTYPE_F64 : QN_DTYPE_F32; }
 
 /* What a product of two operands is rounded to: their dtype when they agree on one, f32 otherwise. */
 static inline uint32_t qn_joint_dtype(const qn_tensor *a, const qn_tensor *b) {

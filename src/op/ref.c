@@ -112,7 +112,8 @@ void qn_copy(const qn_tensor *dst, const qn_tensor *src) {
     while (from.rows.live && to.rows.live) {
         int64_t n = from.rows.n - from.at, room = to.rows.n - to.at;
         if (room < n) n = room;
-        qn_convert_run((qn_dtype)src->dtype, from.row, qn_nb(src, 0), (qn_dtype)dst->dtype, to.row, qn_nb(dst, 0), from.at, to.at, n);
+        qn_convert_run((qn_dtype)src->dtype, from.row, qn_nb(src, 0), (qn_dtype)dst->dtype, to.row, qn_nb(dst, 0), from.at, to.at,
+                       n);
         cursor_advance(&from, n);
         cursor_advance(&to, n);
     }
@@ -152,5 +153,7 @@ static void map2(const qn_tensor *y, const qn_tensor *a, const qn_tensor *b, qn_
     }
 }
 
-void qn_map2(const qn_tensor *y, const qn_tensor *a, const qn_tensor *b, qn_map2_fn f, const void *p) { map2(y, a, b, NULL, f, p); }
+void qn_map2(const qn_tensor *y, const qn_tensor *a, const qn_tensor *b, qn_map2_fn f, const void *p) {
+    map2(y, a, b, NULL, f, p);
+}
 void qn_map2_runs(const qn_tensor *y, const qn_tensor *a, const qn_tensor *b, qn_run2_fn f) { map2(y, a, b, f, NULL, NULL); }

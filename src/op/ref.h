@@ -10,7 +10,9 @@
 enum { QN_RUN = 256 }; /* elements a reference keeps on the stack at a time: one block of the largest block type */
 
 /* As an integer sum, because a row of an empty view has an address that nothing is ever read from, in its buffer or not. */
-static inline char *qn_at(const qn_tensor *t, int64_t bytes) { return (char *)((uintptr_t)t->data + (uintptr_t)(t->offset + bytes)); }
+static inline char *qn_at(const qn_tensor *t, int64_t bytes) {
+    return (char *)((uintptr_t)t->data + (uintptr_t)(t->offset + bytes));
+}
 
 /* Byte offset of element (i3, i2, i1, i0), axes counted from the last; axes beyond the rank take index 0. */
 static inline int64_t qn_off4(const qn_tensor *t, int64_t i3, int64_t i2, int64_t i1, int64_t i0) {
@@ -35,8 +37,8 @@ static inline int64_t qn_index4(const qn_tensor *t, int64_t i3, int64_t i2, int6
 typedef struct qn_rows {
     int live;
     int rank;
-    int64_t n;                  /* length of a row */
-    int64_t row;                /* number of this row */
+    int64_t n;   /* length of a row */
+    int64_t row; /* number of this row */
     const int64_t *shape;
     int64_t index[QN_MAX_RANK]; /* of this row's first element */
 } qn_rows;

@@ -23,7 +23,8 @@ static uint64_t hash_node(const qn_ir_node *n, const qn_val *src) {
     const qn_op_info *info = qn_op_describe(n->op);
     uint64_t h = mix(mix((uint64_t)n->op, (uint64_t)n->subop), (uint64_t)n->n_out);
     for (int i = 0; i < n->n_src; i++) h = mix(h, (uint64_t)(uint32_t)src[i]);
-    for (int i = 0; i < info->n_attr; i++) h = hash_bytes(h, (const char *)attributes(n) + info->attr[i].offset, info->attr[i].bytes);
+    for (int i = 0; i < info->n_attr; i++)
+        h = hash_bytes(h, (const char *)attributes(n) + info->attr[i].offset, info->attr[i].bytes);
     return h;
 }
 

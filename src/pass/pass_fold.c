@@ -34,8 +34,13 @@ static void *buffer(fold *f, uint64_t bytes) { /* aligned as a workspace must be
 /* Runs the node; 0 when it cannot be run now, in which case it stays a node and the run will say why. */
 static int compute(const qn_rebuild *r, fold *f, const qn_ir_node *n, const qn_val *src, qn_tensor *out) {
     qn_tensor in[QN_MAX_SRC];
-    qn_request q = {.size = sizeof q, .version = QN_REQUEST_VERSION, .op = (uint16_t)n->op, .subop = (uint16_t)n->subop,
-                    .n_src = (uint16_t)n->n_src, .n_dst = (uint16_t)n->n_out, .attr = n->attr};
+    qn_request q = {.size = sizeof q,
+                    .version = QN_REQUEST_VERSION,
+                    .op = (uint16_t)n->op,
+                    .subop = (uint16_t)n->subop,
+                    .n_src = (uint16_t)n->n_src,
+                    .n_dst = (uint16_t)n->n_out,
+                    .attr = n->attr};
     for (int i = 0; i < n->n_src; i++) {
         if (src[i] == QN_VAL_NONE) continue;
         const qn_ir_value *v = &r->to->values.at[src[i]];
@@ -74,7 +79,8 @@ static qn_status fold_node(qn_rebuild *r, int32_t node) {
         qn_arena_init(&f->scratch, 0);
         done = compute(r, f, n, src, out);
         for (int i = 0; done && i < n->n_out; i++)
-            r->map[n->out + i] = qn_graph_constant(r->to, (qn_dtype)out[i].dtype, out[i].rank, out[i].shape, out[i].data, out[i].size);
+            r->map[n->out + i] = qn_graph_constant(r->to, (qn_dtype)out[i].dtype, out[i].rank, out[i].shape, out[i].data,
+                                                   out[i].size);
         qn_arena_destroy(&f->scratch);
     }
     f->folded += done;

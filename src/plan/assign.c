@@ -74,8 +74,8 @@ static qn_status check_state(const qn_plan *p, const qn_ir_node *n, int i, int32
     const qn_plan_slot *root = &p->slots[p->slots[s].root];
     const qn_op_info *info = qn_op_describe(n->op);
     if (root->storage == QN_STORAGE_CONSTANT || !p->slots[s].dense)
-        return qn_error_set(error, QN_INVALID, "node %d: %s: %s is updated in place and cannot be a constant or a strided view", when,
-                            info->name, info->src[i].name);
+        return qn_error_set(error, QN_INVALID, "node %d: %s: %s is updated in place and cannot be a constant or a strided view",
+                            when, info->name, info->src[i].name);
     if (root->read_until > when)
         return qn_error_set(error, QN_INVALID, "node %d: %s: %s is updated in place, but node %d still reads the old value", when,
                             info->name, info->src[i].name, root->read_until);

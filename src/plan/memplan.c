@@ -71,7 +71,8 @@ qn_status qn_plan_place(qn_plan *p, qn_error *error) {
         blocks[i].offset = lowest_gap(placed, i, &blocks[i]);
         insert_by_offset(placed, i, &blocks[i]);
         p->slots[blocks[i].value].offset = blocks[i].offset;
-        if (blocks[i].offset + blocks[i].bytes > p->totals.arena_bytes) p->totals.arena_bytes = blocks[i].offset + blocks[i].bytes;
+        if (blocks[i].offset + blocks[i].bytes > p->totals.arena_bytes)
+            p->totals.arena_bytes = blocks[i].offset + blocks[i].bytes;
     }
     qn_arena_release(&p->arena, blocks);
     qn_arena_release(&p->arena, placed);

@@ -12,9 +12,9 @@ typedef struct qn_plan_slot {
     qn_storage storage;
     qn_val root;
     uint64_t offset, bytes;
-    int32_t born, dies;     /* of a root: over everything that uses its memory */
-    int32_t read_until;     /* of a root: the last node that reads that memory; leaves live on after it */
-    int dense;              /* row-major without gaps: may be written over, or reshaped */
+    int32_t born, dies; /* of a root: over everything that uses its memory */
+    int32_t read_until; /* of a root: the last node that reads that memory; leaves live on after it */
+    int dense;          /* row-major without gaps: may be written over, or reshaped */
 } qn_plan_slot;
 
 /* An index source: its values are known only when the step runs, and a kernel trusts them. */
@@ -43,8 +43,8 @@ typedef struct qn_plan_feed_pair {
 } qn_plan_feed_pair;
 
 struct qn_plan {
-    qn_arena arena;    /* the records */
-    qn_graph *graph;   /* bound; the plan's own */
+    qn_arena arena;  /* the records */
+    qn_graph *graph; /* bound; the plan's own */
     qn_plan_slot *slots;
     qn_tensor *tensors; /* per value */
     uint8_t *is_set;    /* per value: leaves that have data */
@@ -52,7 +52,7 @@ struct qn_plan {
     QN_VEC(qn_plan_feed_pair) feeds;
     qn_plan_totals totals;
     size_t scratch;
-    void *memory;      /* arena, params, inputs and scratch, one block; NULL until needed */
+    void *memory; /* arena, params, inputs and scratch, one block; NULL until needed */
     uint64_t memory_bytes;
 };
 

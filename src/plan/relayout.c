@@ -31,7 +31,8 @@ static int is_dense(const qn_tensor *t) { return t->offset == 0 && qn_tensor_is_
 /* Every value that was added since the last call is dense, until a view says otherwise. */
 static qn_status catch_up(qn_rebuild *r) {
     layouts *l = r->user;
-    if (!QN_VEC_ROOM(&r->to->arena, &l->of, r->to->values.n - l->of.n + 1)) return qn_ir_fail(r->to, QN_NO_MEMORY, "no memory for the layouts");
+    if (!QN_VEC_ROOM(&r->to->arena, &l->of, r->to->values.n - l->of.n + 1))
+        return qn_ir_fail(r->to, QN_NO_MEMORY, "no memory for the layouts");
     while (l->of.n < r->to->values.n) {
         const qn_shape *s = &r->to->values.at[l->of.n].shape;
         qn_tensor *t = &l->of.at[l->of.n++];
@@ -71,7 +72,8 @@ static qn_status relayout_node(qn_rebuild *r, int32_t node) {
     qn_rebuild_sources(r, node, src);
     for (int i = 0; i < n->n_src; i++) strided |= src[i] != QN_VAL_NONE && !is_dense(&l->of.at[src[i]]);
     qn_request q = request_over(r, n, src);
-    if (strided && (n->op == QN_OP_view || qn_infer(&q, inferred, &n_out, &result) != QN_OK)) QN_TRY(copy_strided(r, n->n_src, src));
+    if (strided && (n->op == QN_OP_view || qn_infer(&q, inferred, &n_out, &result) != QN_OK))
+        QN_TRY(copy_strided(r, n->n_src, src));
     QN_TRY(qn_rebuild_copy_with(r, node, src));
     QN_TRY(catch_up(r));
     if (!qn_op_describe(n->op)->is_view) return QN_OK;

@@ -13,13 +13,9 @@ typedef struct counters {
     size_t written;
 } counters;
 
-static void put(prof_json *json, const char *text) {
-    qn_prof_json_raw(json, text, strlen(text));
-}
+static void put(prof_json *json, const char *text) { qn_prof_json_raw(json, text, strlen(text)); }
 
-static void put_num(prof_json *json, prof_num value) {
-    qn_prof_json_part_num(json, value);
-}
+static void put_num(prof_json *json, prof_num value) { qn_prof_json_part_num(json, value); }
 
 static void put_counter(counters *c, prof_num ts, prof_num value) {
     prof_json *json = c->json;
@@ -68,13 +64,9 @@ static buckets divide_window(const prof_trace *trace) {
     return b;
 }
 
-static prof_num bucket_start(const buckets *b, int i) {
-    return prof_add(b->start, prof_mul(prof_int(i), prof_int(b->size)));
-}
+static prof_num bucket_start(const buckets *b, int i) { return prof_add(b->start, prof_mul(prof_int(i), prof_int(b->size))); }
 
-static prof_num bucket_end(const buckets *b, int i) {
-    return i < b->n - 1 ? bucket_start(b, i + 1) : b->end;
-}
+static prof_num bucket_end(const buckets *b, int i) { return i < b->n - 1 ? bucket_start(b, i + 1) : b->end; }
 
 /* Both lists are sorted, so one walk over the ranges serves all buckets; *at stays at the first range that may matter later. */
 static prof_num busy_in(const prof_ranges *busy, size_t *at, prof_num start, prof_num end) {

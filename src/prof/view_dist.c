@@ -8,8 +8,7 @@ static qn_status need_view(const prof_view_context *context, qn_error *error) {
     if (context->dist->exists) {
         return QN_OK;
     }
-    return qn_error_set(error, QN_UNSUPPORTED,
-                        "this span has no distributed view: its workers have no communication in common");
+    return qn_error_set(error, QN_UNSUPPORTED, "this span has no distributed view: its workers have no communication in common");
 }
 
 static void put_title(prof_json *json, const char *title) {

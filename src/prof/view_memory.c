@@ -14,9 +14,7 @@ static const struct {
 } time_units[] = {{"us", 1}, {"ms", 1.0 / 1000}, {"s", 1.0 / 1000000}},
   memory_units[] = {{"B", 1}, {"KB", 1.0 / 1024}, {"MB", 1.0 / 1048576}, {"GB", 1.0 / 1073741824}};
 
-static prof_num factor_of(double factor) {
-    return factor == 1 ? prof_int(1) : prof_dbl(factor);
-}
+static prof_num factor_of(double factor) { return factor == 1 ? prof_int(1) : prof_dbl(factor); }
 
 static int has_unknown_device(const prof_trace *trace) {
     for (size_t i = 0; i < trace->mems.n; i++) {
@@ -134,7 +132,7 @@ typedef struct collector {
     const prof_trace *trace;
     qn_arena *arena;
     prof_num start, end; /* absent: no bound */
-    prof_map devices; /* in first-seen order */
+    prof_map devices;    /* in first-seen order */
     QN_VEC(stat) stats;
     prof_map stat_of; /* device and name to index */
     prof_map calls;   /* name to number of calls */
@@ -282,9 +280,7 @@ static void put_head(prof_json *json, const prof_trace *trace, const prof_units 
     qn_prof_json_array_end(json);
 }
 
-static int is_nothing(const sums *s) {
-    return prof_is_zero(s->increase) && prof_is_zero(s->size) && s->count == 0;
-}
+static int is_nothing(const sums *s) { return prof_is_zero(s->increase) && prof_is_zero(s->size) && s->count == 0; }
 
 static int is_before(const void *a, const void *b, const void *context) {
     const stat *x = a, *y = b;

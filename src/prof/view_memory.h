@@ -6,7 +6,7 @@
 #include "prof/view_util.h"
 
 typedef struct prof_units {
-    const char *time, *memory;         /* "ms", "KB" */
+    const char *time, *memory;           /* "ms", "KB" */
     prof_num time_factor, memory_factor; /* integer 1, or a double */
 } prof_units;
 

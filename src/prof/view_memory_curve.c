@@ -50,16 +50,13 @@ static int add_point(qn_arena *arena, curve *c, const point *p) {
     return 1;
 }
 
-static int is_nan(prof_num v) {
-    return !prof_is_num(v) || (v.tag == PROF_DBL && isnan(v.d));
-}
+static int is_nan(prof_num v) { return !prof_is_num(v) || (v.tag == PROF_DBL && isnan(v.d)); }
 
 static int collect(curves *all, const prof_units *units) {
     const prof_trace *trace = all->trace;
     for (size_t i = 0; i < trace->mems.n; i++) {
         const prof_mem *record = &trace->mems.at[i];
-        if (record->address.tag == PROF_ABSENT || record->device == 0 || is_nan(record->allocated) ||
-            is_nan(record->reserved)) {
+        if (record->address.tag == PROF_ABSENT || record->device == 0 || is_nan(record->allocated) || is_nan(record->reserved)) {
             continue;
         }
         curve *c = curve_of(all, record->device);
@@ -84,9 +81,7 @@ static spot spot_of(const point *p) {
     return s;
 }
 
-static double triangle(spot a, spot b, spot c) {
-    return 0.5 * fabs((a.x - c.x) * (b.y - a.y) - (a.x - b.x) * (c.y - a.y));
-}
+static double triangle(spot a, spot b, spot c) { return 0.5 * fabs((a.x - c.x) * (b.y - a.y) - (a.x - b.x) * (c.y - a.y)); }
 
 static spot mean(const point *points, size_t n) {
     spot sum = {0, 0};

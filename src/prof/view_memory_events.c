@@ -183,8 +183,8 @@ qn_status qn_prof_view_memory_events(const prof_view_context *context, prof_json
     qn_prof_map_init(&events.devices, context->arena);
     qn_prof_map_init(&events.allocations.at, context->arena);
     qn_prof_map_init(&events.releases.at, context->arena);
-    if (!pair_records(&events) || qn_prof_sort(context->arena, events.rows.at, events.rows.n, sizeof *events.rows.at,
-                                               is_by_device, NULL) != QN_OK) {
+    if (!pair_records(&events) ||
+        qn_prof_sort(context->arena, events.rows.at, events.rows.n, sizeof *events.rows.at, is_by_device, NULL) != QN_OK) {
         return QN_NO_MEMORY;
     }
     qn_prof_json_object(json);

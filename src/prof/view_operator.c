@@ -195,8 +195,7 @@ static qn_status put_stacks_of(const prof_view_context *context, prof_json *json
     return QN_OK;
 }
 
-static void put_stack_key(const prof_view_context *context, prof_json *json, prof_grouping grouping,
-                          const prof_op_group *group) {
+static void put_stack_key(const prof_view_context *context, prof_json *json, prof_grouping grouping, const prof_op_group *group) {
     const prof_trace *trace = context->trace;
     qn_prof_json_string_begin(json);
     qn_prof_view_string_part(json, trace, group->name);

@@ -7,10 +7,10 @@ static const struct {
     prof_role role;
     const char *name;
     int needs_device;
-} columns[] = {{PROF_ROLE_KERNEL, "Kernel", 1},           {PROF_ROLE_MEMCPY, "Memcpy", 1},
-               {PROF_ROLE_MEMSET, "Memset", 1},           {PROF_ROLE_COMMUNICATION, "Communication", 0},
-               {PROF_ROLE_RUNTIME, "Runtime", 1},         {PROF_ROLE_DATALOADER, "DataLoader", 0},
-               {PROF_ROLE_CPU, "CPU Exec", 0},            {PROF_ROLE_OTHER, "Other", 0}};
+} columns[] = {{PROF_ROLE_KERNEL, "Kernel", 1},   {PROF_ROLE_MEMCPY, "Memcpy", 1},
+               {PROF_ROLE_MEMSET, "Memset", 1},   {PROF_ROLE_COMMUNICATION, "Communication", 0},
+               {PROF_ROLE_RUNTIME, "Runtime", 1}, {PROF_ROLE_DATALOADER, "DataLoader", 0},
+               {PROF_ROLE_CPU, "CPU Exec", 0},    {PROF_ROLE_OTHER, "Other", 0}};
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
 static int is_shown(const prof_trace *trace, size_t column) {

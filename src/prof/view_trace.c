@@ -62,9 +62,7 @@ static void flush(filter *f, const char *p, size_t skip) {
 
 /* ---- The list of events ------------------------------------------------------------------------------------------- */
 
-static int adds_behind(const filter *f) {
-    return f->trace->dialect != QN_PROFILE_UPSTREAM && f->trace->has_kernel;
-}
+static int adds_behind(const filter *f) { return f->trace->dialect != QN_PROFILE_UPSTREAM && f->trace->has_kernel; }
 
 static void begin_events(filter *f, const char *behind) {
     flush(f, behind, 0);
@@ -105,9 +103,7 @@ static void next_item(filter *f, const char *comma) {
 
 /* ---- Escapes ------------------------------------------------------------------------------------------------------ */
 
-static int is_hex(char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
-}
+static int is_hex(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
 
 /* Bytes of the escape that begins at `at`: 0 when it is none, `left` + 1 when more bytes are needed to tell. */
 static size_t escape_length(const char *at, size_t left) {
@@ -279,9 +275,7 @@ static size_t take_structure(filter *f, const char *p, size_t left) {
     return 1;
 }
 
-static int is_structure(char c) {
-    return c == '"' || c == ',' || c == '{' || c == '}' || c == '[' || c == ']' || c == 'N';
-}
+static int is_structure(char c) { return c == '"' || c == ',' || c == '{' || c == '}' || c == '[' || c == ']' || c == 'N'; }
 
 static qn_status take_chunk(void *user, const char *text, size_t n) {
     filter *f = user;

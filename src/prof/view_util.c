@@ -97,15 +97,12 @@ prof_num qn_prof_view_percent(prof_num a, prof_num b) {
     return qn_prof_round2(prof_dbl(prof_div(prof_mul(prof_int(100), a), b)));
 }
 
-void qn_prof_view_yes(prof_json *json, int yes) {
-    qn_prof_json_text(json, yes ? "Yes" : "No");
-}
+void qn_prof_view_yes(prof_json *json, int yes) { qn_prof_json_text(json, yes ? "Yes" : "No"); }
 
 /* ---- Devices ------------------------------------------------------------------------------------------------------ */
 
 int qn_prof_view_has_memory(const prof_trace *trace, const prof_prop *prop) {
-    return prof_is_num(prop->total_global_mem) ||
-           (trace->dialect != QN_PROFILE_UPSTREAM && prof_is_num(prop->total_mem_mib));
+    return prof_is_num(prop->total_global_mem) || (trace->dialect != QN_PROFILE_UPSTREAM && prof_is_num(prop->total_mem_mib));
 }
 
 /* The divisions are done one by one: the last digit depends on it. */

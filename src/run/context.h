@@ -18,9 +18,6 @@ struct qn_context {
 };
 
 /* Formats and hands a line to the context's log callback, if it has one. */
-#if defined(__GNUC__)
-__attribute__((format(printf, 3, 4)))
-#endif
-void qn_run_log(const qn_context *context, qn_log_level level, const char *format, ...);
+QN_PRINTF(3, 4) void qn_run_log(const qn_context *context, qn_log_level level, const char *format, ...);
 
 #endif

@@ -32,7 +32,8 @@ static qn_status check_step(qn_plan *p, qn_plan_step *s, const qn_ir_node *n, qn
     for (int i = 0; i < n->n_out; i++) s->bytes += bytes_of(s->dst[i]);
     for (int i = 0; i < n->n_src; i++) {
         if (!s->src[i] || !(g.info->src[i].flags & QN_SLOT_INDEX)) continue;
-        if (s->n_index == QN_PLAN_INDEX_MAX) return qn_error_set(error, QN_UNSUPPORTED, "node %d: too many index sources", s->node);
+        if (s->n_index == QN_PLAN_INDEX_MAX)
+            return qn_error_set(error, QN_UNSUPPORTED, "node %d: too many index sources", s->node);
         s->index[s->n_index++] = (qn_plan_index){s->src[i], g.infer.index_limit[i], i};
     }
     return QN_OK;
@@ -85,7 +86,8 @@ static qn_status fill_plan(qn_plan *p, const qn_plan_options *o, qn_error *error
     p->totals.n_steps = (int32_t)p->steps.n;
     place_leaves(p);
     if (o->memory_cap && p->memory_bytes > o->memory_cap)
-        return qn_error_set(error, QN_NO_MEMORY, "the plan needs %llu bytes (arena %llu, params %llu, inputs %llu, scratch %llu), the cap is %llu",
+        return qn_error_set(error, QN_NO_MEMORY,
+                            "the plan needs %llu bytes (arena %llu, params %llu, inputs %llu, scratch %llu), the cap is %llu",
                             (unsigned long long)p->memory_bytes, (unsigned long long)p->totals.arena_bytes,
                             (unsigned long long)p->totals.param_bytes, (unsigned long long)p->totals.input_bytes,
                             (unsigned long long)p->totals.scratch_bytes, (unsigned long long)o->memory_cap);
@@ -108,7 +110,8 @@ const qn_graph *qn_plan_graph(const qn_plan *p) { return p ? p->graph : NULL; }
 qn_status qn_plan_create(const qn_graph *graph, const qn_plan_options *options, qn_plan **plan, qn_error *error) {
     static const qn_plan_options none = {sizeof none, 0, NULL, 0};
     const qn_plan_options *o = options ? options : &none;
-    if (!graph || !plan || o->size != sizeof *o || (o->flags & ~QN_PLAN_NO_PASSES)) return qn_error_set(error, QN_ARGUMENT, "plan: a graph and valid options are needed");
+    if (!graph || !plan || o->size != sizeof *o || (o->flags & ~QN_PLAN_NO_PASSES))
+        return qn_error_set(error, QN_ARGUMENT, "plan: a graph and valid options are needed");
     *plan = NULL;
     qn_allocator memory = qn_memory_default();
     qn_plan *p = memory.allocate(memory.user, sizeof *p, QN_PLAN_ALIGN);
@@ -173,7 +176,8 @@ static qn_status need_memory(qn_plan *p, qn_error *error) {
     if (p->memory) return QN_OK;
     qn_allocator memory = qn_memory_default();
     p->memory = memory.allocate(memory.user, p->memory_bytes ? p->memory_bytes : 1, QN_PLAN_ALIGN);
-    if (!p->memory) return qn_error_set(error, QN_NO_MEMORY, "no memory: the plan needs %llu bytes", (unsigned long long)p->memory_bytes);
+    if (!p->memory)
+        return qn_error_set(error, QN_NO_MEMORY, "no memory: the plan needs %llu bytes", (unsigned long long)p->memory_bytes);
     memset(p->memory, 0, p->memory_bytes);
     point_tensors(p);
     return QN_OK;
@@ -201,8 +205,8 @@ static qn_status copy_into(const qn_tensor *to, const qn_tensor *from, const cha
         return qn_error_set(error, QN_INVALID, "'%s': dtype and rank must be those of the graph", name);
     for (int k = 0; k < to->rank; k++)
         if (from->shape[k] != to->shape[k])
-            return qn_error_set(error, QN_INVALID, "'%s': axis %d has extent %lld, the graph has %lld", name, k, (long long)from->shape[k],
-                                (long long)to->shape[k]);
+            return qn_error_set(error, QN_INVALID, "'%s': axis %d has extent %lld, the graph has %lld", name, k,
+                                (long long)from->shape[k], (long long)to->shape[k]);
     uint64_t bytes;
     if (qn_tensor_count(from) && (!from->data || !qn_tensor_is_contiguous(from) || from->offset < 0 ||
                                   qn_tensor_bytes((qn_dtype)from->dtype, from->rank, from->shape, &bytes) != QN_OK ||
@@ -240,7 +244,9 @@ qn_status qn_plan_feed(qn_plan *p, const char *output, const char *input, qn_err
     const qn_tensor *a = &p->tensors[from], *b = &p->tensors[to];
     int same = a->dtype == b->dtype && a->rank == b->rank && p->slots[from].dense;
     for (int k = 0; same && k < a->rank; k++) same = a->shape[k] == b->shape[k];
-    if (!same) return qn_error_set(error, QN_INVALID, "output '%s' and input '%s' have not the same dense shape and dtype", output, input);
+    if (!same)
+        return qn_error_set(error, QN_INVALID, "output '%s' and input '%s' have not the same dense shape and dtype", output,
+                            input);
     if (!QN_VEC_ROOM(&p->arena, &p->feeds, 1)) return qn_error_set(error, QN_NO_MEMORY, "no memory for a feed");
     p->feeds.at[p->feeds.n++] = (qn_plan_feed_pair){from, to};
     return QN_OK;
@@ -263,8 +269,8 @@ static qn_status check_step_indices(const qn_plan_step *s, qn_error *error) {
     for (int i = 0; i < s->n_index; i++) {
         if (qn_guard_indices(s->index[i].tensor, s->index[i].limit, &which, &value)) continue;
         const qn_op_info *info = qn_op_describe(s->call.op);
-        return qn_error_set(error, QN_RANGE, "node %d: %s: %s: index number %lld is %lld, it must be at least 0 and below %lld", s->node,
-                            info->name, info->src[s->index[i].slot].name, (long long)which, (long long)value,
+        return qn_error_set(error, QN_RANGE, "node %d: %s: %s: index number %lld is %lld, it must be at least 0 and below %lld",
+                            s->node, info->name, info->src[s->index[i].slot].name, (long long)which, (long long)value,
                             (long long)s->index[i].limit);
     }
     return QN_OK;
@@ -303,7 +309,8 @@ static qn_status run_steps(qn_plan *p, qn_trace_ring *ring, qn_error *error) {
         if (s->n_index) QN_TRY(check_step_indices(s, error));
         qn_status status = ring ? run_traced(p, s, ring) : s->run(&s->call);
         if (status != QN_OK)
-            return qn_error_set(error, QN_USER, "node %d: %s: the callback returned %d", s->node, qn_op_describe(s->call.op)->name, (int)status);
+            return qn_error_set(error, QN_USER, "node %d: %s: the callback returned %d", s->node,
+                                qn_op_describe(s->call.op)->name, (int)status);
     }
     return QN_OK;
 }

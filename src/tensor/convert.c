@@ -11,8 +11,8 @@
 enum { CHUNK = 256 }; /* a multiple of every block length */
 
 /* Strided pointers from the checked front are aligned to the element, so the typed access is sound. */
-#define AT(type, p, i) (*(type *)(void *)((char *)(p) + (i) * stride))
-#define AT_CONST(type, p, i) (*(const type *)(const void *)((const char *)(p) + (i) * stride))
+#define AT(type, p, i) (*(type *)(void *)((char *)(p) + (i)*stride))
+#define AT_CONST(type, p, i) (*(const type *)(const void *)((const char *)(p) + (i)*stride))
 
 static int64_t to_int(double v, double low, double high) {
     if (isnan(v)) return 0;
@@ -60,11 +60,11 @@ static void store_blocks(qn_dtype dtype, char *row, int64_t first, int64_t n, co
     }
 }
 
-#define LOAD(type, expression)                                      \
-    for (int64_t i = 0; i < n; i++) {                               \
-        type x = AT_CONST(type, row, first + i);                    \
-        out[i] = (double)(expression);                              \
-    }                                                               \
+#define LOAD(type, expression)                   \
+    for (int64_t i = 0; i < n; i++) {            \
+        type x = AT_CONST(type, row, first + i); \
+        out[i] = (double)(expression);           \
+    }                                            \
     return
 
 void qn_load_run(qn_dtype dtype, const char *row, int64_t stride, int64_t first, int64_t n, double *out) {
@@ -91,11 +91,11 @@ void qn_load_run(qn_dtype dtype, const char *row, int64_t stride, int64_t first,
     }
 }
 
-#define STORE(type, expression)                                                      \
-    for (int64_t i = 0; i < n; i++) {                                                \
-        double v = in[i];                                                            \
-        AT(type, row, first + i) = (type)(expression);                               \
-    }                                                                                \
+#define STORE(type, expression)                        \
+    for (int64_t i = 0; i < n; i++) {                  \
+        double v = in[i];                              \
+        AT(type, row, first + i) = (type)(expression); \
+    }                                                  \
     return
 
 void qn_store_run(qn_dtype dtype, char *row, int64_t stride, int64_t first, int64_t n, const double *in) {
@@ -142,8 +142,9 @@ int qn_can_convert(qn_dtype from, qn_dtype to) {
 static void convert_ints(qn_dtype from, const char *src, qn_dtype to, char *dst, int64_t n) {
     int64_t step_from = qn_dtype_describe(from)->bytes, step_to = qn_dtype_describe(to)->bytes;
     static const int64_t low[QN_DTYPE_COUNT] = {[QN_DTYPE_I8] = INT8_MIN, [QN_DTYPE_I16] = INT16_MIN, [QN_DTYPE_I32] = INT32_MIN};
-    static const int64_t high[QN_DTYPE_COUNT] = {[QN_DTYPE_I8] = INT8_MAX, [QN_DTYPE_U8] = UINT8_MAX, [QN_DTYPE_I16] = INT16_MAX,
-                                                 [QN_DTYPE_I32] = INT32_MAX, [QN_DTYPE_U32] = UINT32_MAX, [QN_DTYPE_BOOL] = 1};
+    static const int64_t high[QN_DTYPE_COUNT] = {
+        [QN_DTYPE_I8] = INT8_MAX,   [QN_DTYPE_U8] = UINT8_MAX,   [QN_DTYPE_I16] = INT16_MAX,
+        [QN_DTYPE_I32] = INT32_MAX, [QN_DTYPE_U32] = UINT32_MAX, [QN_DTYPE_BOOL] = 1};
     for (int64_t i = 0; i < n; i++) {
         const char *p = src + i * step_from;
         int64_t v = from == QN_DTYPE_I64 ? *(const int64_t *)(const void *)p : (int64_t)qn_load_one(from, p);
@@ -159,8 +160,8 @@ static void convert_ints(qn_dtype from, const char *src, qn_dtype to, char *dst,
 
 static int is_int(const qn_dtype_info *d) { return d->kind == QN_KIND_INT || d->kind == QN_KIND_UINT || d->kind == QN_KIND_BOOL; }
 
-void qn_convert_run(qn_dtype from, const char *src, int64_t src_stride, qn_dtype to, char *dst, int64_t dst_stride, int64_t first_src,
-                    int64_t first_dst, int64_t n) {
+void qn_convert_run(qn_dtype from, const char *src, int64_t src_stride, qn_dtype to, char *dst, int64_t dst_stride,
+                    int64_t first_src, int64_t first_dst, int64_t n) {
     const qn_dtype_info *a = qn_dtype_describe(from), *b = qn_dtype_describe(to);
     double buffer[CHUNK];
     while (n > 0) {
@@ -169,7 +170,8 @@ void qn_convert_run(qn_dtype from, const char *src, int64_t src_stride, qn_dtype
             for (int64_t i = 0; i < take; i++)
                 memcpy(dst + (first_dst + i) * dst_stride, src + (first_src + i) * src_stride, (size_t)a->bytes);
         } else if (from == to) {
-            memcpy(dst + first_dst / b->block * b->bytes, src + first_src / a->block * a->bytes, (size_t)(take / a->block * a->bytes));
+            memcpy(dst + first_dst / b->block * b->bytes, src + first_src / a->block * a->bytes,
+                   (size_t)(take / a->block * a->bytes));
         } else if (is_int(a) && is_int(b)) {
             for (int64_t i = 0; i < take; i++)
                 convert_ints(from, src + (first_src + i) * src_stride, to, dst + (first_dst + i) * dst_stride, 1);

@@ -6,9 +6,9 @@
 
 #include <quern/quern.h>
 
-double qn_load_one(qn_dtype dtype, const void *p);          /* plain dtypes */
-void qn_store_one(qn_dtype dtype, void *p, double v);       /* plain dtypes */
-int64_t qn_load_index(qn_dtype dtype, const void *p);       /* integer dtypes */
+double qn_load_one(qn_dtype dtype, const void *p);    /* plain dtypes */
+void qn_store_one(qn_dtype dtype, void *p, double v); /* plain dtypes */
+int64_t qn_load_index(qn_dtype dtype, const void *p); /* integer dtypes */
 
 /* n elements from `first` of a row; stride is the byte step of one element, or of one block for block types. Any `first`. */
 void qn_load_run(qn_dtype dtype, const char *row, int64_t stride, int64_t first, int64_t n, double *out);
@@ -16,8 +16,8 @@ void qn_load_run(qn_dtype dtype, const char *row, int64_t stride, int64_t first,
 void qn_store_run(qn_dtype dtype, char *row, int64_t stride, int64_t first, int64_t n, const double *in);
 
 /* n elements of one row into another; equal dtypes copy bits, integers stay exact. Blocks: whole blocks only. */
-void qn_convert_run(qn_dtype from, const char *src, int64_t src_stride, qn_dtype to, char *dst, int64_t dst_stride, int64_t first_src,
-                    int64_t first_dst, int64_t n);
+void qn_convert_run(qn_dtype from, const char *src, int64_t src_stride, qn_dtype to, char *dst, int64_t dst_stride,
+                    int64_t first_src, int64_t first_dst, int64_t n);
 
 /* Whether values of one dtype can become the other at run time; every plain pair can, blocks need their codecs. */
 int qn_can_convert(qn_dtype from, qn_dtype to);

@@ -79,7 +79,8 @@ static void counters_tell_what_became_of_requests(void **state) {
     assert_int_equal(qn_context_create(&o, &c), QN_OK);
     qn_tensor_init(&ta, QN_DTYPE_F32, 1, &n, a, sizeof a);
     qn_tensor_init(&ty, QN_DTYPE_F32, 1, &n, y, sizeof y);
-    qn_request q = {.size = sizeof q, .version = QN_REQUEST_VERSION, .op = QN_OP_sqr, .n_src = 1, .n_dst = 1, .src = {&ta}, .dst = {&ty}};
+    qn_request q = {
+        .size = sizeof q, .version = QN_REQUEST_VERSION, .op = QN_OP_sqr, .n_src = 1, .n_dst = 1, .src = {&ta}, .dst = {&ty}};
     assert_int_equal(qn_dispatch(c, &q, &r), QN_OK);
     q.subop = 1;
     assert_int_equal(qn_dispatch(c, &q, &r), QN_UNEXPECTED);
@@ -108,8 +109,14 @@ static void counters_tell_what_became_of_requests(void **state) {
 static void sentence_names_op_argument_and_numbers(void **state) {
     (void)state;
     char text[200], small[8];
-    qn_result r = {.status = QN_INVALID, .op = QN_OP_soft_max, .reason = QN_REASON_SHAPE_EXTENT, .arg_kind = QN_ARG_SOURCE, .arg = 1,
-                   .dim = 1, .expected = 8, .actual = 7};
+    qn_result r = {.status = QN_INVALID,
+                   .op = QN_OP_soft_max,
+                   .reason = QN_REASON_SHAPE_EXTENT,
+                   .arg_kind = QN_ARG_SOURCE,
+                   .arg = 1,
+                   .dim = 1,
+                   .expected = 8,
+                   .actual = 7};
     int n = qn_result_format(&r, text, sizeof text);
     assert_string_equal(text, "soft_max: mask: axis 1 has extent 7, expected 8");
     assert_int_equal(n, (int)strlen(text));
@@ -128,8 +135,8 @@ static void sentence_names_op_argument_and_numbers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(context_uses_its_hooks_and_no_other),   cmocka_unit_test(context_without_memory_is_a_status),
-        cmocka_unit_test(context_with_bad_options_is_refused),   cmocka_unit_test(counters_tell_what_became_of_requests),
+        cmocka_unit_test(context_uses_its_hooks_and_no_other),    cmocka_unit_test(context_without_memory_is_a_status),
+        cmocka_unit_test(context_with_bad_options_is_refused),    cmocka_unit_test(counters_tell_what_became_of_requests),
         cmocka_unit_test(sentence_names_op_argument_and_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -80,10 +80,8 @@ static void names_and_gguf_ids_find_their_dtype(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(floats_saturate_into_integers),
-        cmocka_unit_test(long_integers_keep_their_low_bits),
-        cmocka_unit_test(doubles_round_once_into_halves),
-        cmocka_unit_test(blocks_need_whole_blocks_and_a_codec),
+        cmocka_unit_test(floats_saturate_into_integers),       cmocka_unit_test(long_integers_keep_their_low_bits),
+        cmocka_unit_test(doubles_round_once_into_halves),      cmocka_unit_test(blocks_need_whole_blocks_and_a_codec),
         cmocka_unit_test(names_and_gguf_ids_find_their_dtype),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -223,9 +223,9 @@ static void symbols_are_bound_when_planning(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plan_computes_loss_and_gradient),       cmocka_unit_test(cap_is_obeyed_with_the_numbers),
-        cmocka_unit_test(optimiser_updates_params_in_place),     cmocka_unit_test(old_value_of_state_cannot_be_read_later),
-        cmocka_unit_test(state_is_fed_back_from_run_to_run),     cmocka_unit_test(bad_index_is_found_before_it_is_used),
+        cmocka_unit_test(plan_computes_loss_and_gradient),   cmocka_unit_test(cap_is_obeyed_with_the_numbers),
+        cmocka_unit_test(optimiser_updates_params_in_place), cmocka_unit_test(old_value_of_state_cannot_be_read_later),
+        cmocka_unit_test(state_is_fed_back_from_run_to_run), cmocka_unit_test(bad_index_is_found_before_it_is_used),
         cmocka_unit_test(symbols_are_bound_when_planning),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -87,9 +87,10 @@ static void check(const char *from, const char *to, qn_profile_dialect dialect, 
 }
 
 #define COUNTER(v) "{\"ph\":\"C\", \"name\":\"GPU 0 Utilization\", \"pid\":0, \"ts\":" v "}}"
-#define COUNTERS \
-    COUNTER("0, \"args\":{\"GPU Utilization\":1") ", " COUNTER("0, \"args\":{\"GPU Utilization\":0") ", " \
-    COUNTER("0, \"args\":{\"GPU Utilization\":1.0") ", " COUNTER("1, \"args\":{\"GPU Utilization\":0")
+#define COUNTERS                                                                                                          \
+    COUNTER("0, \"args\":{\"GPU Utilization\":1")                                                                         \
+    ", " COUNTER("0, \"args\":{\"GPU Utilization\":0") ", " COUNTER("0, \"args\":{\"GPU Utilization\":1.0") ", " COUNTER( \
+        "1, \"args\":{\"GPU Utilization\":0")
 
 static void clean_text_passes_unchanged(void **state) {
     (void)state;

@@ -142,7 +142,7 @@ static void wrong_types_are_refused(void **state) {
 static void missing_keys_are_named(void **state) {
     (void)state;
     static const char *const keys[] = {"op", "case", "max_nmse", "params", "src", "dst"};
-    static const char *const parts[] = {"\"op\":\"SQR\"",           "\"case\":\"x\"",          "\"max_nmse\":1e-7",
+    static const char *const parts[] = {"\"op\":\"SQR\"",           "\"case\":\"x\"",         "\"max_nmse\":1e-7",
                                         ("\"params\":[" ZEROS "]"), ("\"src\":[" TENSOR "]"), ("\"dst\":" TENSOR)};
     for (int without = 0; without < 6; without++) {
         char line[2048] = "{", want[64];
@@ -214,8 +214,10 @@ static void names_are_found_in_any_case_or_not_at_all(void **state) {
     static const struct {
         const char *name;
         int op, subop;
-    } known[] = {{"UNARY.GELU_ERF", QN_OP_unary, QN_UNARY_gelu_erf}, {"unary.neg", QN_OP_unary, QN_UNARY_neg},
-                 {"Glu.SwiGLU_OAI", QN_OP_glu, QN_GLU_swiglu_oai},   {"MUL_MAT", QN_OP_mul_mat, 0}};
+    } known[] = {{"UNARY.GELU_ERF", QN_OP_unary, QN_UNARY_gelu_erf},
+                 {"unary.neg", QN_OP_unary, QN_UNARY_neg},
+                 {"Glu.SwiGLU_OAI", QN_OP_glu, QN_GLU_swiglu_oai},
+                 {"MUL_MAT", QN_OP_mul_mat, 0}};
     static const char *const unknown[] = {"", ".", "MUL_MAT.X", "UNARY.", "UNARY.NOTHING", "NOTHING", "UNARY_BACK", "GLU.RELU"};
     qn_vec_case c = {0};
     int subop;
