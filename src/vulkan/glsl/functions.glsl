@@ -39,6 +39,15 @@ float log_of(float x) {
     return size < 0x00800000u ? log(float(size)) - 103.27892990343184 : log(x); // 149 ln 2
 }
 
+// 1, -1, or 0 for 0 and NaN; by its bits, for the same reason. And the integers around such a number.
+int sign_of(float x) {
+    uint u = floatBitsToUint(x), size = u & 0x7fffffffu;
+    return size == 0 || size > 0x7f800000u ? 0 : (u >> 31) != 0 ? -1 : 1;
+}
+bool is_tiny(float x) { return (floatBitsToUint(x) & 0x7fffffffu) < 0x00800000u; }
+float floor_of(float x) { return is_tiny(x) ? float(min(sign_of(x), 0)) : floor(x); }
+float ceil_of(float x) { return is_tiny(x) ? float(max(sign_of(x), 0)) : ceil(x); }
+
 float sigmoid(float x) {
     float e = exp(-abs(x));
     float big = 1.0 / (1.0 + e);

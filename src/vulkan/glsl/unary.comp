@@ -16,9 +16,9 @@ float clamped(float x) { return is_nan(x) ? x : x < number(0) ? number(0) : x > 
 float apply(float x) {
     switch (FN) {
     case 0: return abs(x);
-    case 1: return x > 0.0 ? 1.0 : x < 0.0 ? -1.0 : 0.0;
+    case 1: return float(sign_of(x));
     case 2: return -x;
-    case 3: return x > 0.0 ? 1.0 : 0.0;
+    case 3: return sign_of(x) > 0 ? 1.0 : 0.0;
     case 4: return tanh_of(x);
     case 5: return x > 0.0 ? x : exp_minus_1(x);
     case 6: return x > 0.0 || is_nan(x) ? x : 0.0;
@@ -33,8 +33,8 @@ float apply(float x) {
     case 15: return x > 20.0 || is_nan(x) ? x : log_1_plus(exp(x));
     case 16: return gelu_erf(x);
     case 17: return xielu(x);
-    case 18: return floor(x);
-    case 19: return ceil(x);
+    case 18: return floor_of(x);
+    case 19: return ceil_of(x);
     case 20: return round_away(x);
     case 21: return trunc(x);
     case 32: return x * x;
