@@ -1,5 +1,6 @@
 /* Plans: results equal op-by-op dispatch, memory is shared and bounded, state is updated in place, bad input is a sentence. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -221,12 +222,56 @@ static void symbols_are_bound_when_planning(void **state) {
     qn_graph_destroy(g);
 }
 
+/* With a recorder attached every step is an event under its label; the file is what the analyser reads. */
+static void recorded_run_leaves_an_event_per_step(void **state) {
+    (void)state;
+    char folder[] = "quern-plan-XXXXXX";
+    qn_val loss, w;
+    qn_error e;
+    qn_plan *p;
+    qn_context *context;
+    qn_recorder *recorder;
+    const char *path;
+    assert_non_null(mkdtemp(folder));
+    qn_graph *g = small_net(&loss, &w);
+    qn_graph_output(g, loss, "loss");
+    assert_int_equal(qn_plan_create(g, NULL, &p, &e), QN_OK);
+    float xs[12] = {0}, ws[20] = {0};
+    set(p, "x", 2, (int64_t[]){3, 4}, xs, sizeof xs);
+    set(p, "w", 2, (int64_t[]){5, 4}, ws, sizeof ws);
+    qn_recorder_options o = qn_recorder_options_default();
+    o.folder = folder;
+    assert_int_equal(qn_recorder_create(&o, &recorder, &e), QN_OK);
+    assert_int_equal(qn_context_create(NULL, &context), QN_OK);
+    assert_int_equal(qn_recorder_attach(recorder, context, "main", &e), QN_OK);
+    assert_int_equal(qn_plan_run(p, context, &e), QN_OK);
+    assert_int_equal(qn_recorder_write(recorder, &path, &e), QN_OK);
+    char text[65536];
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    size_t n = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[n] = 0;
+    qn_plan_totals totals = {.size = sizeof totals};
+    assert_int_equal(qn_plan_describe(p, &totals), QN_OK);
+    int events = 0;
+    for (const char *at = text; (at = strstr(at, "\"quern::")); at++) events++;
+    assert_int_equal(events, totals.n_steps);
+    assert_non_null(strstr(text, "layer 0"));
+    remove(path);
+    remove(folder);
+    qn_context_destroy(context);
+    qn_recorder_destroy(recorder);
+    qn_plan_destroy(p);
+    qn_graph_destroy(g);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plan_computes_loss_and_gradient),   cmocka_unit_test(cap_is_obeyed_with_the_numbers),
         cmocka_unit_test(optimiser_updates_params_in_place), cmocka_unit_test(old_value_of_state_cannot_be_read_later),
         cmocka_unit_test(state_is_fed_back_from_run_to_run), cmocka_unit_test(bad_index_is_found_before_it_is_used),
-        cmocka_unit_test(symbols_are_bound_when_planning),
+        cmocka_unit_test(symbols_are_bound_when_planning),   cmocka_unit_test(recorded_run_leaves_an_event_per_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
