@@ -48,6 +48,7 @@ struct qn_plan {
     qn_plan_slot *slots;
     qn_tensor *tensors; /* per value */
     uint8_t *is_set;    /* per value: leaves that have data */
+    int32_t n_unset;    /* inputs and params that have none yet */
     QN_VEC(qn_plan_step) steps;
     QN_VEC(qn_plan_feed_pair) feeds;
     qn_plan_totals totals;

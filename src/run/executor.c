@@ -66,6 +66,7 @@ static void place_leaves(qn_plan *p) {
             continue;
         }
         s->offset = at;
+        p->n_unset++;
         at += padded(s->bytes);
         *(s->storage == QN_STORAGE_INPUT ? &p->totals.input_bytes : &p->totals.param_bytes) += s->bytes;
     }
@@ -222,6 +223,7 @@ qn_status qn_plan_set(qn_plan *p, const char *name, const qn_tensor *tensor, qn_
     if (v == QN_VAL_NONE) return qn_error_set(error, QN_INVALID, "the graph has no input or param '%s'", name);
     QN_TRY(need_memory(p, error));
     QN_TRY(copy_into(&p->tensors[v], tensor, name, error));
+    p->n_unset -= !p->is_set[v];
     p->is_set[v] = 1;
     return QN_OK;
 }
@@ -254,7 +256,8 @@ qn_status qn_plan_feed(qn_plan *p, const char *output, const char *input, qn_err
 
 /* ---- Running */
 
-static qn_status check_leaves(const qn_plan *p, qn_error *error) {
+/* Only asked when some leaf is missing: a run that has everything looks for nothing. */
+static qn_status name_missing_leaf(const qn_plan *p, qn_error *error) {
     for (size_t v = 0; v < p->graph->values.n; v++) {
         const qn_ir_value *leaf = &p->graph->values.at[v];
         if (leaf->kind <= QN_VALUE_PARAM && !p->is_set[v])
@@ -318,7 +321,7 @@ static qn_status run_steps(qn_plan *p, qn_trace_ring *ring, qn_error *error) {
 qn_status qn_plan_run(qn_plan *p, qn_context *context, qn_error *error) {
     if (!p) return qn_error_set(error, QN_ARGUMENT, "a plan is needed");
     QN_TRY(need_memory(p, error));
-    QN_TRY(check_leaves(p, error));
+    if (p->n_unset) return name_missing_leaf(p, error);
     QN_TRY(run_steps(p, context && qn_trace_on(context->ring) ? context->ring : NULL, error));
     for (size_t i = 0; i < p->feeds.n; i++) {
         const qn_tensor *a = &p->tensors[p->feeds.at[i].output], *b = &p->tensors[p->feeds.at[i].input];
