@@ -13,6 +13,9 @@ int cmd_bench(int argc, char **argv);
 int cmd_profile(int argc, char **argv);
 int cmd_graph(int argc, char **argv);
 int cmd_devices(int argc, char **argv);
+int cmd_plan(int argc, char **argv);
+int cmd_train(int argc, char **argv);
+int cmd_inspect(int argc, char **argv);
 
 /* quern profile html and quern profile serve; argv[0] is the sub-command. */
 int profile_html(int argc, char **argv);
@@ -26,6 +29,12 @@ void ops_print_json_op(int op); /* one entry, without a line end */
 void ops_print_markdown(void);
 /* The dispatcher's state machine; `full`: every op with its guards named, else the seed's diagram of its 94. */
 void ops_print_mermaid(int full);
+
+/* A graph from .qir text, '-' for standard input; what is wrong has been said. And NAME=N,... over the upper bounds of its symbols,
+ * into numbers[APP_SYMBOLS]. */
+enum { APP_SYMBOLS = 64 };
+int app_graph_read(const char *who, const char *path, qn_graph **graph);
+int app_graph_symbols(const char *who, const qn_graph *graph, const char *list, int64_t *numbers);
 
 /* Views of a graph, likewise. */
 void graph_print_dot(const qn_graph *graph);

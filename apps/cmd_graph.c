@@ -1,5 +1,4 @@
 /* quern graph: a graph from .qir text, printed back in its normal form, checked, drawn or counted. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,7 +13,7 @@ static const char
              "  --dot     for Graphviz\n"
              "  --stats   nodes by op, values, bytes, and the tree of labels\n";
 
-enum { LARGEST_FILE = 1 << 30, MOST_NAMES = 256, MOST_SYMBOLS = 64 };
+enum { MOST_NAMES = 256 };
 
 typedef struct options {
     const char *file, *form, *bind, *loss, *wrt;
@@ -23,29 +22,6 @@ typedef struct options {
 static int complain(const char *file, const char *text) {
     fprintf(stderr, "quern graph: %s: %s\n", file, text);
     return APP_FAILED;
-}
-
-/* The whole file, NULL with a complaint when it cannot be had. */
-static char *read_file(const char *path, size_t *bytes) {
-    errno = 0;
-    FILE *from = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
-    char *text = NULL;
-    size_t n = 0, room = 0;
-    while (from && !ferror(from) && !feof(from) && n < LARGEST_FILE) {
-        if (n == room) {
-            char *more = realloc(text, room = room ? room * 2 : 65536);
-            if (!more) break;
-            text = more;
-        }
-        n += fread(text + n, 1, room - n, from);
-    }
-    int whole = from && feof(from) && !ferror(from) && text;
-    if (!whole) complain(path, from && !errno ? "too large, or no memory" : strerror(errno));
-    if (from && from != stdin) fclose(from);
-    *bytes = n;
-    if (whole) return text;
-    free(text);
-    return NULL;
 }
 
 static qn_status write_out(void *user, const char *text, size_t length) {
@@ -101,28 +77,11 @@ static int add_gradients(qn_graph *g, const char *file, const char *loss, char *
 }
 
 /* NAME=N,... over the symbols' upper bounds. */
-static int bind_symbols(qn_graph **graph, const char *file, char *list) {
-    int64_t numbers[MOST_SYMBOLS];
-    qn_symbol_info info = {.size = sizeof info};
+static int bind_symbols(qn_graph **graph, const char *file, const char *list) {
+    int64_t numbers[APP_SYMBOLS];
     qn_graph *bound;
     qn_error error;
-    char text[300];
-    int n = qn_graph_symbol_count(*graph);
-    for (int i = 0; i < n && i < MOST_SYMBOLS; i++)
-        numbers[i] = qn_graph_symbol_describe(*graph, i, &info) == QN_OK ? info.most : 0;
-    for (char *item = strtok(list, ","); item; item = strtok(NULL, ",")) {
-        char *equals = strchr(item, '='), *end = item;
-        int which = -1;
-        if (equals) *equals = 0;
-        for (int i = 0; i < n && i < MOST_SYMBOLS; i++)
-            if (qn_graph_symbol_describe(*graph, i, &info) == QN_OK && strcmp(info.name, item) == 0) which = i;
-        long long number = equals ? strtoll(equals + 1, &end, 10) : 0;
-        if (which < 0 || !equals || end == equals + 1 || *end) {
-            snprintf(text, sizeof text, which < 0 ? "there is no symbol '%s'" : "symbol '%s' needs a number", item);
-            return complain(file, text);
-        }
-        numbers[which] = number;
-    }
+    if (app_graph_symbols("quern graph", *graph, list, numbers) != APP_OK) return APP_FAILED;
     if (qn_graph_bind(*graph, numbers, &bound, &error) != QN_OK) return complain(file, error.text);
     qn_graph_destroy(*graph);
     *graph = bound;
@@ -175,18 +134,9 @@ int cmd_graph(int argc, char **argv) {
             return APP_OK;
         }
     if (!understand(argc, argv, &o)) return APP_USAGE;
-    size_t bytes;
     qn_graph *graph = NULL;
-    qn_error error;
-    char *text = read_file(o.file, &bytes);
-    if (!text) return APP_FAILED;
-    qn_status status = qn_graph_parse(text, bytes, 0, &graph, &error);
-    free(text);
-    if (status != QN_OK) {
-        fprintf(stderr, "%s:%s\n", o.file, error.text); /* FILE:LINE:COLUMN: as compilers say it */
-        return APP_FAILED;
-    }
-    int rc = o.bind ? bind_symbols(&graph, o.file, (char *)(uintptr_t)o.bind) : APP_OK;
+    if (app_graph_read("quern graph", o.file, &graph) != APP_OK) return APP_FAILED;
+    int rc = o.bind ? bind_symbols(&graph, o.file, o.bind) : APP_OK;
     if (rc == APP_OK && o.loss) rc = add_gradients(graph, o.file, o.loss, (char *)(uintptr_t)o.wrt);
     if (rc == APP_OK) rc = show(graph, &o);
     qn_graph_destroy(graph);

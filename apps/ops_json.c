@@ -49,7 +49,7 @@ static void slots(const char *name, const qn_slot_info *list, int n) {
 }
 
 static void attributes(const qn_op_info *op) {
-    static const char *const kinds[] = {"f32", "i32", "i64", "bool", "dtype", "list", "callback"};
+    static const char *const kinds[] = {"f32", "i32", "i64", "bool", "dtype", "list", "callback", "words", "body"};
     key("attributes");
     printf("[");
     for (int i = 0; i < op->n_attr; i++) {

@@ -105,7 +105,7 @@ static void print_range(const qn_attr_info *a) {
 }
 
 static void print_attributes(const qn_op_info *op) {
-    static const char *const kinds[] = {"f32", "i32", "i64", "bool", "dtype", "list", "callback"};
+    static const char *const kinds[] = {"f32", "i32", "i64", "bool", "dtype", "list", "callback", "words", "body"};
     if (op->n_attr) printf("\nattributes (qn_attr_%s)\n", op->name);
     for (int i = 0; i < op->n_attr; i++) {
         const qn_attr_info *a = &op->attr[i];

@@ -13,6 +13,9 @@ static const verb verbs[] = {
     {"ops", cmd_ops, "list the ops, or print one op's page"},
     {"bench", cmd_bench, "measure, beside a limit or a peer in the same run"},
     {"devices", cmd_devices, "list what this machine can compute on, each one tested"},
+    {"inspect", cmd_inspect, "list the metadata and tensors of a model file"},
+    {"plan", cmd_plan, "what a graph will allocate, and where each node will run"},
+    {"train", cmd_train, "train one of the example networks"},
     {"graph", cmd_graph, "print, check, draw or count a graph from .qir text"},
     {"profile", cmd_profile, "views of a profiler's trace: PyTorch's or our own"},
 };

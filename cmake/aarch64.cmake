@@ -9,3 +9,13 @@ set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
 # Debian keeps the other architecture's zlib beside its own; linked whole, so that emulation needs no library path.
 set(ZLIB_LIBRARY /usr/lib/aarch64-linux-gnu/libz.a)
 set(ZLIB_INCLUDE_DIR /usr/include/aarch64-linux-gnu)
+# So it does with what tokenizers use, if it is installed.
+foreach(pair PCRE2=pcre2-8 UTF8PROC=utf8proc)
+    string(REPLACE "=" ";" pair ${pair})
+    list(GET pair 0 what)
+    list(GET pair 1 library)
+    if(EXISTS /usr/lib/aarch64-linux-gnu/lib${library}.a)
+        set(${what}_LIBRARY /usr/lib/aarch64-linux-gnu/lib${library}.a)
+        set(${what}_INCLUDE /usr/include/aarch64-linux-gnu)
+    endif()
+endforeach()

@@ -76,6 +76,7 @@ static int usage(const char *why) {
                     "       qn_check grad [--op NAME] [--quick] [--seed N] [-v]\n"
                     "       qn_check fuzz [--op NAME] [--seconds N] [--seed N] [-v]\n"
                     "       qn_check graphs [--quick] [--seed N]\n"
+                    "       qn_check kernels [--op NAME] [--quick] [--seed N] [-v]\n"
                     "       qn_check vectors DIR [-v]\n");
     return 2;
 }
@@ -100,7 +101,9 @@ static int option(int n, char **words) {
 }
 
 static int with_context(int (*mode)(void)) {
-    if (qn_context_create(NULL, &qc_context) != QN_OK) return usage("no context");
+    /* the op itself is tried here, by its reference; `kernels` holds the fast ones against it */
+    qn_context_options options = {.size = sizeof options, .flags = QN_CONTEXT_REFERENCE};
+    if (qn_context_create(&options, &qc_context) != QN_OK) return usage("no context");
     qc_cases_load();
     int code = mode();
     qn_context_destroy(qc_context);
@@ -127,5 +130,6 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "grad") == 0) return with_context(qc_mode_grad);
     if (strcmp(argv[1], "fuzz") == 0) return with_context(qc_mode_fuzz);
     if (strcmp(argv[1], "graphs") == 0) return with_context(qc_mode_graphs);
+    if (strcmp(argv[1], "kernels") == 0) return with_context(qc_mode_kernels);
     return usage("no such mode");
 }

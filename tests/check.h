@@ -72,6 +72,7 @@ typedef enum qc_shapes {
     QC_SHAPES_DEEP,
     QC_SHAPES_EMPTY,
     QC_SHAPES_TWO,
+    QC_SHAPES_LARGE,
     QC_SHAPES_COUNT
 } qc_shapes;
 
@@ -169,6 +170,8 @@ void qc_store_doubles(const qn_tensor *t, const double *in, qc_rng *rng);
 void qc_store_blocks(const qn_tensor *t, qc_rng *rng); /* block dtypes: any values in [-1, 1) */
 /* Values of one source, in logical order. NULL or what is wrong. */
 const char *qc_values(const qc_case *c, const qc_draw *d, int slot, int rank, const int64_t *shape, double *out);
+/* A program of a region. NULL or what is wrong. */
+const char *qc_words(const qc_case *c, const qc_draw *d, qc_span text, qn_code *list);
 /* Fills the attribute record. NULL or what is wrong. */
 const char *qc_attributes(const qc_case *c, const qc_draw *d, void *record);
 
@@ -209,6 +212,7 @@ int qc_mode_test(void);
 int qc_mode_grad(void);
 int qc_mode_fuzz(void);
 int qc_mode_graphs(void);
+int qc_mode_kernels(void);
 int qn_check_vectors(const char *dir, int verbose);
 
 /* Parts of `test`. */

@@ -110,7 +110,6 @@ static const char *build_outputs(qc_built *b) {
     int n_out = 0;
     size_t bytes = 0;
     b->inferred = qn_infer(&b->request, out, &n_out, &b->result);
-    if (b->inferred == QN_OK) b->inferred = qn_workspace_bytes(&b->request, &bytes, &b->result);
     if (b->inferred != QN_OK) { /* something to write to all the same, so that a reject can be seen to leave it alone */
         int64_t one[1] = {4};
         n_out = info->n_dst_min;
@@ -123,6 +122,8 @@ static const char *build_outputs(qc_built *b) {
         const char *why = out[i].rank ? build_destination(b, i, &out[i]) : NULL;
         if (why) return why;
     }
+    qc_bind(b); /* how much scratch a kernel takes depends on where it writes */
+    if (b->inferred == QN_OK) b->inferred = qn_workspace_bytes(&b->request, &bytes, &b->result);
     if (bytes) {
         b->request.workspace = qc_alloc(bytes, QN_WORKSPACE_ALIGN);
         b->request.workspace_size = bytes;

@@ -78,6 +78,7 @@ static int64_t draw_extent(qc_rng *rng, qc_shapes shapes) {
     switch (shapes) {
     case QC_SHAPES_ONES: return 1;
     case QC_SHAPES_TWO: return 2 + qc_below(rng, 2);
+    case QC_SHAPES_LARGE: return qc_below(rng, 3) ? 1 + qc_below(rng, 90) : 1 + qc_below(rng, 5);
     case QC_SHAPES_ODD: return 1 + 2 * qc_below(rng, 3);
     case QC_SHAPES_EMPTY: return qc_below(rng, 2) ? 0 : 1 + qc_below(rng, 3);
     default: return 1 + qc_below(rng, 5);

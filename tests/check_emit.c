@@ -93,7 +93,7 @@ static const qn_shape *shape(void *self, qn_val value) {
 void qc_tape_begin(qc_tape *tape) {
     tape->n = 0;
     tape->trouble[0] = 0;
-    tape->emitter = (qn_emitter){tape, apply, shape};
+    tape->emitter = (qn_emitter){tape, apply, shape, NULL};
 }
 
 void qc_tape_end(qc_tape *tape) {

@@ -289,7 +289,7 @@ static int check_case(const qc_case *c, uint64_t seed, double *worst) {
 
 int qc_mode_grad(void) {
     for (int op = 0; op < QN_OP_COUNT; op++) {
-        if ((qc_set.op >= 0 && qc_set.op != op) || !qn_op_rules_of(op)->vjp) continue;
+        if ((qc_set.op >= 0 && qc_set.op != op) || !qn_op_rules_of(op)->vjp || qn_op_describe(op)->n_body) continue;
         double worst = 0;
         int checked = 0;
         for (int i = 0; i < qc_cases_count(); i++)

@@ -175,7 +175,7 @@ static void set_leaf(qn_plan *p, const char *name, uint64_t seed, int element, d
 
 /* Outputs of a planned graph, dense, one behind the other; how many bytes. */
 static size_t run(const qn_graph *g, uint32_t flags, uint64_t seed, int element, double by, char *out) {
-    qn_plan_options o = {.size = sizeof o, .flags = flags};
+    qn_plan_options o = {.size = sizeof o, .flags = flags | QN_PLAN_REFERENCE};
     qn_plan *p = NULL;
     qn_error e;
     size_t n = 0;

@@ -120,6 +120,17 @@ static void spoil_list(qn_dims *d, qc_rng *rng) {
     if (qc_below(rng, 16) == 0) d->reserved = 1;
 }
 
+static void spoil_words(qn_code *w, qc_rng *rng) {
+    uint32_t *word = &w->w[qc_below(rng, w->count > 0 && w->count <= QN_MAX_WORDS ? w->count : 1)];
+    switch (qc_below(rng, 8)) {
+    case 0: w->count = (int32_t)(qc_below(rng, 2) ? qc_below(rng, QN_MAX_WORDS + 2) : number(rng)); break;
+    case 1: w->reserved = 1; break;
+    case 2: w->w[QN_MAX_WORDS - 1] = 1; break;
+    case 3: *word = (uint32_t)number(rng); break;
+    default: *word ^= 1u << qc_below(rng, 32); break; /* mostly sound still: another kind, operand, dtype */
+    }
+}
+
 static float any_float(qc_rng *rng) {
     static const float edges[] = {0.0f, -0.0f, 1.0f, -1.0f, 1e-38f, 3e38f, -3e38f, 1e-45f, INFINITY, -INFINITY, NAN, 0.5f};
     return edges[qc_below(rng, (int64_t)(sizeof edges / sizeof edges[0]))];
@@ -143,6 +154,7 @@ static void spoil_attribute(qc_built *b, qc_rng *rng) {
     case QN_ATTR_KIND_f32: memcpy(field, &f, sizeof f); break;
     case QN_ATTR_KIND_i64: memcpy(field, &wide, sizeof wide); break;
     case QN_ATTR_KIND_dims: spoil_list((qn_dims *)(void *)field, rng); break;
+    case QN_ATTR_KIND_words: spoil_words((qn_code *)(void *)field, rng); break;
     case QN_ATTR_KIND_fn: memset(field, 0, a->bytes); break;
     default: memcpy(field, &word, sizeof word); break;
     }

@@ -168,6 +168,13 @@ static int spoil_dims(const qn_attr_info *a, int way, qn_dims *d, qc_fault *f) {
     return way == 3 && a->required;
 }
 
+static int spoil_words(int way, qn_code *w, qc_fault *f) {
+    if (way < 2) return w->count = way ? QN_MAX_WORDS + 1 : -1, qc_because(f, QN_REASON_ATTR_RANK), 1;
+    if (way == 2) return w->reserved = 1, qc_because(f, QN_REASON_RECORD_RESERVED), 1;
+    if (way == 3) return w->w[QN_MAX_WORDS - 1] = 7, qc_because(f, QN_REASON_RECORD_RESERVED), w->count < QN_MAX_WORDS;
+    return w->count = 0, qc_because(f, QN_REASON_ATTR_MISSING), 1;
+}
+
 static int fault_attribute(qc_built *b, int i, qc_fault *f) {
     enum { WAYS = 5 };
     const qn_op_info *info = qn_op_describe(b->c->op);
@@ -176,6 +183,7 @@ static int fault_attribute(qc_built *b, int i, qc_fault *f) {
     char *field = attributes(b) + a->offset;
     qc_want(f, QN_INVALID, QN_ARG_ATTR, i / WAYS, a->name);
     if (a->kind == QN_ATTR_KIND_dims) return spoil_dims(a, i % WAYS, (qn_dims *)(void *)field, f);
+    if (a->kind == QN_ATTR_KIND_words) return spoil_words(i % WAYS, (qn_code *)(void *)field, f);
     if (a->kind == QN_ATTR_KIND_f32) return spoil_float(a, i % WAYS, (float *)(void *)field, f);
     if (a->kind != QN_ATTR_KIND_fn) return spoil_integer(a, i % WAYS, field, f);
     if (i % WAYS || strcmp(a->name, i / WAYS == 0 ? a->name : "fn") != 0) return QC_FAULT_SKIP; /* the first callback is a must */

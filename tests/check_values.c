@@ -248,6 +248,7 @@ static const char *set_field(const qc_case *c, const qc_draw *d, int i, char *re
     char *field = record + info->offset;
     int bad = 0;
     if (info->kind == QN_ATTR_KIND_dims) return set_dims(text, d, (qn_dims *)(void *)field);
+    if (info->kind == QN_ATTR_KIND_words) return qc_words(c, d, text, (qn_code *)(void *)field);
     if (info->kind == QN_ATTR_KIND_fn) return set_callback(text, field);
     int32_t word;
     if (info->kind == QN_ATTR_KIND_dtype && dtype_value(text, c, d, &word)) return memcpy(field, &word, sizeof word), NULL;

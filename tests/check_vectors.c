@@ -145,6 +145,7 @@ static int open_plain(const score *s, const char *name, uint64_t *bytes) {
 
 int qn_check_vectors(const char *dir, int verbose) {
     score s = {.dir = dir, .verbose = verbose, .data_fd = -1};
+    const qn_context_options by_reference = {.size = sizeof by_reference, .flags = QN_CONTEXT_REFERENCE};
     uint64_t index_size;
     int failed = 2;
     int index_fd = open_plain(&s, "index.jsonl", &index_size);
@@ -153,7 +154,7 @@ int qn_check_vectors(const char *dir, int verbose) {
     char *line = malloc(LINE_MAX_BYTES);
     qn_vec_case *c = malloc(sizeof *c);
     if (index && s.data_fd >= 0) {
-        if (!line || !c || qn_context_create(NULL, &s.context) != QN_OK) failed = give_up(&s, "there is not enough memory");
+        if (!line || !c || qn_context_create(&by_reference, &s.context) != QN_OK) failed = give_up(&s, "there is not enough memory");
         else failed = replay_index(&s, index, line, c);
     }
     qn_context_destroy(s.context);

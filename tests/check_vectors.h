@@ -5,7 +5,7 @@
 
 #include <quern/quern.h>
 
-enum { QN_VEC_AXES = 4, QN_VEC_PARAMS = 16, QN_VEC_NAME = 1024 };
+enum { QN_VEC_AXES = 4, QN_VEC_PARAMS = 16, QN_VEC_NAME = 1024, QN_VEC_SOURCES = 10 };
 
 /* Replays every case of a folder and prints one line per case that differs, then a summary. 0: none differs; 1: some do; 2: the
  * folder is missing or malformed, and a sentence says where. verbose also names the cases that agree or are excepted. */
@@ -28,7 +28,7 @@ typedef struct qn_vec_case {
     double max_nmse;
     int32_t params[QN_VEC_PARAMS];
     int n_src;
-    qn_vec_tensor src[QN_MAX_SRC];
+    qn_vec_tensor src[QN_VEC_SOURCES];
     qn_vec_tensor dst;
 } qn_vec_case;
 

@@ -323,7 +323,7 @@ static qn_status case_src(reader *r, void *into) {
     if (!take(r, '[')) return bad(r, "a list was expected");
     if (take(r, ']')) return QN_OK;
     do {
-        if (c->n_src >= QN_MAX_SRC) return bad(r, "there are more than 10 sources");
+        if (c->n_src >= QN_VEC_SOURCES) return bad(r, "there are more than 10 sources");
         int number = c->n_src++;
         if (take_word(r, "null")) continue;
         if (read_tensor(r, &c->src[number]) != QN_OK) return qn_error_wrap(r->error, "number %d", number);

@@ -11,13 +11,15 @@ need() { # package, then a command that only it brings
     have "$2" || missing+=("$1")
 }
 
-has_header() { echo "#include <$1>" | cc -E - >/dev/null 2>&1; }
+has_header() { echo "#include <$1>" | cc -DPCRE2_CODE_UNIT_WIDTH=8 -E - >/dev/null 2>&1; }
 
 need build-essential cc
 need build-essential make
 need cmake cmake
 need ninja-build ninja
 has_header zlib.h || missing+=(zlib1g-dev)
+has_header pcre2.h || extra+=(libpcre2-dev) # what tokenizers cut texts with; without, the build leaves those out and says so
+has_header utf8proc.h || extra+=(libutf8proc-dev)
 have glslc || extra+=(glslc) # without these two the build leaves Vulkan out and says so
 has_header vulkan/vulkan_core.h || extra+=(libvulkan-dev)
 if [ "${1:-all}" = all ]; then
@@ -41,6 +43,8 @@ if [ "${1:-all}" = all ]; then
         have aarch64-linux-gnu-gcc || extra+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
         have qemu-aarch64-static || extra+=(qemu-user-static)
         [ -e /usr/lib/aarch64-linux-gnu/libz.a ] || extra+=(zlib1g-dev:arm64)
+        [ -e /usr/lib/aarch64-linux-gnu/libpcre2-8.a ] || extra+=(libpcre2-dev:arm64)
+        [ -e /usr/lib/aarch64-linux-gnu/libutf8proc.a ] || extra+=(libutf8proc-dev:arm64)
     fi
 fi
 [ $((${#missing[@]} + ${#extra[@]})) = 0 ] && exit 0

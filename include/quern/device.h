@@ -37,6 +37,12 @@ typedef struct qn_device_info {
  * there is no failure: `error` then holds the sentence and the status is QN_OK. */
 QN_API qn_status qn_device_list(qn_device_info *infos, int room, int *count, qn_error *error);
 
+typedef struct qn_device qn_device;
+/* Opens a device for plans to run on; it belongs to one thread at a time. After QN_DEVICE it is gone: destroy its plans, close it,
+ * open it again and make the plans anew. */
+QN_API qn_status qn_device_open(const char *backend, int index, qn_device **device, qn_error *error);
+QN_API void qn_device_close(qn_device *device);
+
 #ifdef __cplusplus
 }
 #endif

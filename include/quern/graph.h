@@ -9,8 +9,6 @@
 extern "C" {
 #endif
 
-typedef struct qn_graph qn_graph;
-
 /* An extent that depends on symbols. Where a shape or an attribute list takes an extent, it takes one of these as well. */
 #define QN_DIM_BASE INT64_C(-4611686018427387904)
 static inline int qn_dim_is_symbolic(int64_t d) { return d >= QN_DIM_BASE && d < QN_DIM_BASE + INT32_MAX; }
@@ -24,8 +22,9 @@ QN_API qn_status qn_graph_error(const qn_graph *graph, qn_error *error);
 /* A symbol with bounds, standing for an extent known only at run time. Returns the dim to put into shapes; the same name again
  * gives the same dim. While the graph is built its shapes are checked at the symbol's upper bound. */
 QN_API int64_t qn_graph_symbol(qn_graph *graph, const char *name, int64_t least, int64_t most, int64_t multiple_of);
-/* Sums, products and exact quotients of dims, symbolic or not. */
+/* Sums, differences, products and exact quotients of dims, symbolic or not. */
 QN_API int64_t qn_graph_dim_add(qn_graph *graph, int64_t a, int64_t b);
+QN_API int64_t qn_graph_dim_sub(qn_graph *graph, int64_t a, int64_t b);
 QN_API int64_t qn_graph_dim_mul(qn_graph *graph, int64_t a, int64_t b);
 QN_API int64_t qn_graph_dim_div(qn_graph *graph, int64_t a, int64_t b);
 
@@ -36,7 +35,11 @@ QN_API qn_val qn_graph_param(qn_graph *graph, const char *name, qn_dtype dtype, 
 QN_API qn_val qn_graph_constant(qn_graph *graph, qn_dtype dtype, int rank, const int64_t *shape, const void *data, size_t bytes);
 
 /* One op. attr NULL takes the defaults. out receives n_out values, which must be what the op gives (optional outputs may be left
- * off at the end). */
+ * off at the end).
+ *
+ * Bodies of branches and loops (cond, while_loop, scan_loop) are graphs in the op's attributes, which are copied. A body's inputs
+ * are, in order of creation, what the op hands to it, and its outputs, in order, what it gives; it has no params: what it needs from
+ * outside is passed in. Its symbols are those of the same names of the graph it goes into, which must have them. */
 QN_API qn_status qn_graph_apply(qn_graph *graph, int op, int subop, int n_src, const qn_val *src, const void *attr, int n_out,
                                 qn_val *out);
 /* The same for ops with one output; QN_VAL_NONE after an error. */
@@ -58,12 +61,51 @@ QN_API qn_status qn_graph_bind(const qn_graph *graph, const int64_t *symbols, qn
  * symbols: bind them first. */
 QN_API qn_status qn_graph_grad(qn_graph *graph, qn_val loss, int n, const qn_val *wrt, qn_val *grads);
 
+/* ---- Passes: from a graph to one that computes the same outputs with less. */
+
+/* What products, convolutions and attention are computed in. Sums are kept in f32 always; leaves and outputs keep their dtypes. */
+typedef enum qn_precision { QN_PRECISION_KEEP, QN_PRECISION_F16, QN_PRECISION_BF16 } qn_precision;
+
+enum {
+    QN_PASS_FAST = 1u,  /* also what changes results within the ops' bounds: products in another order, folded statistics */
+    QN_PASS_VERIFY = 2u /* qn_graph_verify after each pass; a fault is an error that names the pass */
+};
+
+/* One thing a pass did, or could not do. */
+typedef struct qn_pass_note {
+    const char *pass, *rule; /* "fuse", "linear_bias" */
+    int32_t node;            /* the root of what was found, in the graph before the pass */
+    const char *missed;      /* why it was left alone; NULL: it was done */
+} qn_pass_note;
+
+/* A pass that has run. */
+typedef struct qn_pass_done {
+    const char *pass;
+    const qn_graph *graph; /* as it is now, good during the call */
+    int32_t changed;       /* how many things it did */
+    int32_t nodes_before, nodes_after;
+    uint64_t nanoseconds;
+} qn_pass_done;
+
+typedef struct qn_pass_options {
+    uint32_t size;  /* sizeof(qn_pass_options) */
+    uint32_t flags; /* QN_PASS_* */
+    qn_precision precision;
+    int32_t limit;    /* so many changes and no more, to find the one that matters; 0: no limit */
+    const char *only; /* "fold,cse,dce": these, in this order; NULL: all, in theirs */
+    const char *skip; /* "fuse,neg_neg": passes and rules to leave out; NULL: none */
+    int (*claims)(void *user, int op, int subop);       /* whether fusion may make such a node; NULL: it may make any */
+    void (*note)(void *user, const qn_pass_note *note); /* NULL: nobody listens */
+    void (*done)(void *user, const qn_pass_done *done); /* NULL: likewise */
+    void *user;
+} qn_pass_options;
+
 /* Passes by number, from 0, in the order in which qn_graph_optimise runs them; NULL past the last. */
 QN_API const char *qn_graph_pass_name(int number, const char **summary);
-/* One pass by name. The graph it makes computes the same outputs; *changed is how many nodes it did away with. */
+/* One pass by name. *changed is how many things it did, 0 when the graph is as it was. */
 QN_API qn_status qn_graph_pass(const qn_graph *graph, const char *name, qn_graph **out, int32_t *changed, qn_error *error);
-/* All of them. */
-QN_API qn_status qn_graph_optimise(const qn_graph *graph, qn_graph **out, qn_error *error);
+/* All of them, or those the options name; options may be NULL. */
+QN_API qn_status qn_graph_optimise(const qn_graph *graph, const qn_pass_options *options, qn_graph **out, qn_error *error);
 
 /* ---- Looking at a graph */
 
@@ -75,7 +117,7 @@ typedef struct qn_value_info {
     qn_dtype dtype;
     int32_t rank;
     int64_t shape[QN_MAX_RANK]; /* as declared or inferred; entries may be symbolic */
-    const char *name;           /* of a leaf, else NULL; lives as long as the graph */
+    const char *name;           /* of a leaf, else NULL; good until the graph is added to */
     int32_t node, output;       /* which output of which node made it, -1 for a leaf */
 } qn_value_info;
 
@@ -105,7 +147,7 @@ QN_API int qn_graph_dim_format(const qn_graph *graph, int64_t dim, char *text, s
 typedef struct qn_symbol_info {
     uint32_t size; /* sizeof(qn_symbol_info), set by the caller */
     uint32_t reserved;
-    const char *name; /* lives as long as the graph */
+    const char *name; /* good until the graph is added to */
     int64_t least, most, multiple_of;
 } qn_symbol_info;
 

@@ -9,15 +9,25 @@ extern "C" {
 #endif
 
 typedef struct qn_plan qn_plan;
+struct qn_device;
+struct qn_pass_options;
 
 typedef struct qn_plan_options {
     uint32_t size;          /* sizeof(qn_plan_options) */
     uint32_t flags;         /* QN_PLAN_* */
-    const int64_t *symbols; /* values of the graph's symbols in order of creation; NULL when it has none */
-    uint64_t memory_cap;    /* most bytes the plan may allocate; 0: no cap */
+    const int64_t *symbols; /* values of the graph's symbols in order of creation; NULL: their upper bounds. Inputs that are set
+                               with other extents change them, see qn_plan_set */
+    uint64_t memory_cap;    /* most bytes the plan may allocate on the host, and on the device; 0: no cap */
+    struct qn_device *device; /* runs what it can, the CPU the rest; NULL: the CPU alone. Must outlive the plan */
+    const struct qn_pass_options *passes; /* NULL: the defaults; must outlive the plan */
 } qn_plan_options;
 
-enum { QN_PLAN_NO_PASSES = 1u }; /* run the graph as it was built */
+enum {
+    QN_PLAN_NO_PASSES = 1u, /* run the graph as it was built */
+    QN_PLAN_REFERENCE = 2u, /* the plain references only, no fast kernel */
+    QN_PLAN_STRICT = 4u,    /* refuse a node that the device cannot run, instead of leaving it to the CPU */
+    QN_PLAN_TIMED = 8u      /* count the time of every step, see qn_plan_step_describe */
+};
 
 /* What will be allocated, known before anything is. */
 typedef struct qn_plan_totals {
@@ -28,9 +38,13 @@ typedef struct qn_plan_totals {
     uint64_t unshared_bytes; /* what they would take without sharing */
     uint64_t scratch_bytes;  /* workspace of the ops, one for all */
     uint64_t param_bytes;
+    uint64_t packed_bytes; /* params once more, in the order kernels want them */
     uint64_t constant_bytes;
     uint64_t input_bytes;
+    uint64_t host_bytes, device_bytes; /* everything, on either side */
     int32_t n_steps, n_views, n_in_place, n_copies; /* nodes run, nodes that are views, steps in place, copies the plan added */
+    int32_t n_native, n_reference, n_device; /* steps with a fast kernel of the CPU, with the reference only, on the device */
+    int32_t n_segments; /* submissions to the device in a run */
 } qn_plan_totals;
 
 typedef enum qn_storage { QN_STORAGE_ARENA, QN_STORAGE_INPUT, QN_STORAGE_PARAM, QN_STORAGE_CONSTANT, QN_STORAGE_VIEW } qn_storage;
@@ -53,16 +67,54 @@ QN_API qn_status qn_plan_describe(const qn_plan *plan, qn_plan_totals *totals);
 QN_API const qn_graph *qn_plan_graph(const qn_plan *plan);
 QN_API qn_status qn_plan_value_describe(const qn_plan *plan, qn_val value, qn_plan_value *info);
 
-/* Bytes for an input or a param, by name; copied, dense, checked for dtype and shape. Params stay until set again. Memory is allocated
- * at the first of these calls or the first run. */
+/* Where a step runs, and why there. */
+typedef struct qn_plan_step_info {
+    uint32_t size; /* sizeof(qn_plan_step_info), set by the caller */
+    int32_t node;  /* of qn_plan_graph */
+    const char *place;  /* "cpu" or "device" */
+    const char *how;    /* "native": a kernel made for it; "reference": the plain C one */
+    const char *kernel; /* which: "gemm f32"; the op's name for a reference or a device */
+    const char *level;  /* of instruction set: "avx512"; "" elsewhere */
+    const char *reason; /* why not on the plan's device; "" when it is there, or the plan has none */
+    double flops;
+    uint64_t bytes;             /* read and written */
+    uint64_t runs, nanoseconds; /* so far, with QN_PLAN_TIMED */
+} qn_plan_step_info;
+/* Step by number, 0 <= step < n_steps. Strings live as long as the plan keeps its binding. */
+QN_API qn_status qn_plan_step_describe(const qn_plan *plan, int32_t step, qn_plan_step_info *info);
+
+/* Bytes for an input or a param, by name; copied, dense, checked for dtype and shape. They stay until set again. Extents that are
+ * symbols of the graph may differ from run to run: the plan is specialised to them at the next run, and keeps the last few
+ * specialisations. Memory is allocated at the first of these calls or the first run. */
 QN_API qn_status qn_plan_set(qn_plan *plan, const char *name, const qn_tensor *tensor, qn_error *error);
+/* The same without a copy, for a param: the bytes must stay where they are until the plan is destroyed or the param set again, and
+ * be aligned to their elements. Fails for a param that the graph updates. */
+QN_API qn_status qn_plan_lend(qn_plan *plan, const char *name, const qn_tensor *tensor, qn_error *error);
 /* Runs every step. Fails when an input or a param was never set, and names it; an index out of range is found before it is used. The
- * context counts and records what runs; it may be NULL. */
+ * context counts and records what runs and brings its pool; it may be NULL. */
 QN_API qn_status qn_plan_run(qn_plan *plan, qn_context *context, qn_error *error);
+/* From any thread: the run in progress, if there is one, stops before its next step with QN_CANCELLED. */
+QN_API void qn_plan_cancel(qn_plan *plan);
 /* A view of an output by name, good until the next run. */
 QN_API qn_status qn_plan_output(const qn_plan *plan, const char *name, qn_tensor *tensor, qn_error *error);
-/* Makes what an output holds the next run's input, without leaving the plan: state that is carried from run to run. */
+/* Leaves an output on the device: it is not read back after a run. qn_plan_read fetches some of it when wanted. */
+QN_API qn_status qn_plan_keep(qn_plan *plan, const char *output, qn_error *error);
+/* `bytes` bytes of a dense output from `offset` on, wherever it is. */
+QN_API qn_status qn_plan_read(qn_plan *plan, const char *output, uint64_t offset, void *to, uint64_t bytes, qn_error *error);
+/* Makes what an output holds the next run's input, without leaving the plan or its device: state carried from run to run. */
 QN_API qn_status qn_plan_feed(qn_plan *plan, const char *output, const char *input, qn_error *error);
+
+/* The first value that is not finite. */
+typedef struct qn_plan_bad {
+    uint32_t size; /* sizeof(qn_plan_bad), set by the caller */
+    int32_t node;  /* of qn_plan_graph; -1: all is finite */
+    int32_t output;
+    int32_t input;             /* the source that brought it, -1: it arose here, from finite sources */
+    int64_t n_nan, n_infinite; /* in that output */
+    int64_t first;             /* index of the first */
+} qn_plan_bad;
+/* A run on the CPU that looks at every result as soon as it is there, and stops at the first NaN or infinity. */
+QN_API qn_status qn_plan_find_bad(qn_plan *plan, qn_context *context, qn_plan_bad *bad, qn_error *error);
 
 #ifdef __cplusplus
 }

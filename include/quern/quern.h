@@ -30,7 +30,7 @@ extern "C" {
 #define QN_PRINTF(format_argument, first)
 #endif
 
-enum { QN_MAX_RANK = 8, QN_MAX_SRC = 10, QN_MAX_DST = 8, QN_WORKSPACE_ALIGN = 64 };
+enum { QN_MAX_RANK = 8, QN_MAX_SRC = 40, QN_MAX_DST = 40, QN_MAX_WORDS = 96, QN_WORKSPACE_ALIGN = 64 };
 
 /* "major.minor.patch" of the library that was linked, which may be newer than this header. */
 QN_API const char *qn_version(void);
@@ -132,6 +132,13 @@ typedef struct qn_dims {
     int64_t d[QN_MAX_RANK];
 } qn_dims;
 
+/* A short program of 32-bit words, for the ops that run one. Words behind the last are zero. */
+typedef struct qn_code {
+    int32_t count;
+    int32_t reserved;
+    uint32_t w[QN_MAX_WORDS];
+} qn_code;
+
 /* Fill a dense row-major tensor over a buffer. INVALID when a size overflows, an extent is negative, a row is not a whole
  * number of blocks, or the buffer is too small (data may be NULL with size 0, to ask only for shapes). */
 QN_API qn_status qn_tensor_init(qn_tensor *tensor, qn_dtype dtype, int rank, const int64_t *shape, void *data, uint64_t size);
@@ -145,6 +152,20 @@ QN_API int qn_tensor_is_contiguous(const qn_tensor *tensor);
  * gives 0); into a block type with the encoder that has the least error. UNSUPPORTED where there is no conversion, INVALID when
  * n is not a whole number of blocks. Pointers are aligned to their element. */
 QN_API qn_status qn_convert(qn_dtype from, const void *src, qn_dtype to, void *dst, int64_t n);
+
+/* ---- Threads ------------------------------------------------------------------------------------------------------ */
+
+/* Threads that share the work of large ops. Results are the same bits with any number of them, or none. */
+typedef struct qn_pool qn_pool;
+
+/* A pool of so many threads, the caller's included; 0: one for each processor. Threads the system does not grant are done without. */
+QN_API qn_status qn_pool_create(int threads, qn_pool **pool);
+/* A pool the program already has: `run` calls task(arg, part) for every part in [0, parts), in any order and on any thread, and
+ * returns when all are done. */
+typedef void (*qn_pool_run_fn)(void *user, int64_t parts, void (*task)(void *arg, int64_t part), void *arg);
+QN_API qn_status qn_pool_borrow(qn_pool_run_fn run, void *user, int threads, qn_pool **pool);
+QN_API void qn_pool_destroy(qn_pool *pool); /* no context or plan may be using it */
+QN_API int qn_pool_threads(const qn_pool *pool);
 
 /* ---- Context ------------------------------------------------------------------------------------------------------ */
 
@@ -163,9 +184,13 @@ typedef struct qn_context_options {
     qn_allocator allocator; /* all zero: the C library's */
     qn_log_fn log;          /* NULL: silent */
     void *log_user;
+    qn_pool *pool; /* shares the work of large ops; NULL: this thread does it all. Must outlive the context. */
 } qn_context_options;
 
-enum { QN_CONTEXT_TIMED = 1u }; /* also count nanoseconds per op, which costs two clock readings per call */
+enum {
+    QN_CONTEXT_TIMED = 1u,    /* also count nanoseconds per op, which costs two clock readings per call */
+    QN_CONTEXT_REFERENCE = 2u /* the plain references only, no fast kernel */
+};
 
 typedef struct qn_context qn_context;
 
@@ -254,12 +279,16 @@ typedef qn_status (*qn_custom_fn)(void *user, const qn_tensor *dst, int n_src, c
 typedef qn_status (*qn_custom_grad_fn)(void *user, const qn_tensor *dst, int wanted, int n_src, const qn_tensor *const *src,
                                        const qn_tensor *grad);
 
+typedef struct qn_graph qn_graph; /* graph.h; as an attribute, the body of a branch or a loop */
+
 /* Typed attributes, one struct per op: qn_attr_<op>. Start from qn_attr_<op>_default() and change what you need. */
 #define QN_ATTR(type, name, initial, low, high) QN_CTYPE_##type name;
 #define QN_ATTR_REQ(type, name, low, high) QN_CTYPE_##type name;
 #define QN_DIMS(name) qn_dims name;
 #define QN_DIMS_REQ(name) qn_dims name;
+#define QN_WORDS(name) qn_code name;
 #define QN_FN(type, name) type name;
+#define QN_BODY(name) const qn_graph *name;
 #define QN_CTYPE_f32 float
 #define QN_CTYPE_i32 int32_t
 #define QN_CTYPE_i64 int64_t
@@ -277,14 +306,18 @@ typedef qn_status (*qn_custom_grad_fn)(void *user, const qn_tensor *dst, int wan
 #undef QN_ATTR_REQ
 #undef QN_DIMS
 #undef QN_DIMS_REQ
+#undef QN_WORDS
 #undef QN_FN
+#undef QN_BODY
 
 #define QN_ATTR_VERSION 1
 #define QN_ATTR(type, name, initial, low, high) a.name = (initial);
 #define QN_ATTR_REQ(type, name, low, high) a.name = 0;
 #define QN_DIMS(name) a.name.rank = 0;
 #define QN_DIMS_REQ(name) a.name.rank = 0;
+#define QN_WORDS(name) a.name.count = 0;
 #define QN_FN(type, name) a.name = 0;
+#define QN_BODY(name) a.name = 0;
 #define QN_OP(name, origin, family, inputs, outputs, infer, vjp, cases, attrs, summary) \
     static inline qn_attr_##name qn_attr_##name##_default(void) {                       \
         qn_attr_##name a;                                                               \
@@ -300,7 +333,9 @@ typedef qn_status (*qn_custom_grad_fn)(void *user, const qn_tensor *dst, int wan
 #undef QN_ATTR_REQ
 #undef QN_DIMS
 #undef QN_DIMS_REQ
+#undef QN_WORDS
 #undef QN_FN
+#undef QN_BODY
 
 /* ---- What the table says about an op ------------------------------------------------------------------------------ */
 
@@ -325,7 +360,9 @@ typedef enum qn_attr_kind {
     QN_ATTR_KIND_bool,
     QN_ATTR_KIND_dtype,
     QN_ATTR_KIND_dims,
-    QN_ATTR_KIND_fn
+    QN_ATTR_KIND_fn,
+    QN_ATTR_KIND_words,
+    QN_ATTR_KIND_body
 } qn_attr_kind;
 
 typedef struct qn_attr_info {
@@ -354,6 +391,7 @@ typedef struct qn_op_info {
     const char *no_gradient; /* why not, NULL when there is one */
     int32_t is_view;         /* writes nothing: it describes */
     const char *cases;       /* the case set that tests it */
+    int32_t n_body;          /* attributes that are bodies; an op that has any runs in a plan only */
 } qn_op_info;
 
 /* NULL for a number that is no op. */
@@ -408,7 +446,8 @@ QN_API qn_status qn_can_dispatch(qn_context *context, const qn_request *request,
 /* Shapes, dtypes (and for views offset, strides and data) the op would give, from sources and attributes alone; request->dst
  * is not looked at and sources need no data. out has room for QN_MAX_DST tensors; *n_out is how many were filled. */
 QN_API qn_status qn_infer(const qn_request *request, qn_tensor *out, int *n_out, qn_result *result);
-/* Bytes of workspace the request needs, from sources and attributes alone. */
+/* Bytes of workspace the request needs, from sources, attributes and the layout of the destinations; those that are not given are
+ * taken to be dense. */
 QN_API qn_status qn_workspace_bytes(const qn_request *request, size_t *bytes, qn_result *result);
 /* The sentence of a result: "soft_max: mask: axis 1 has extent 7, expected 8". Returns the length it wanted, as snprintf. */
 QN_API int qn_result_format(const qn_result *result, char *text, size_t size);
@@ -434,4 +473,5 @@ QN_API uint64_t qn_context_events(const qn_context *context);
 #include <quern/plan.h>
 #include <quern/profile.h>
 #include <quern/record.h>
+#include <quern/text.h>
 #endif

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK_BYTES = 64 * 1024, ALIGN = 16 };
+enum { CHUNK_BYTES = 64 * 1024, INNER_CHUNK_BYTES = 4 * 1024, ALIGN = 16 }; /* of inner arenas there may be many */
 
 struct qn_arena_block {
     qn_arena_block *next, *prev;
@@ -17,8 +17,30 @@ void qn_arena_init(qn_arena *arena, size_t limit) {
     arena->limit = limit;
 }
 
+static int may_take(const qn_arena *arena, size_t bytes) {
+    for (; arena; arena = arena->outer) {
+        if (bytes > SIZE_MAX / 2 - sizeof(qn_arena_block) - arena->used) {
+            return 0;
+        }
+        if (arena->limit && arena->used + bytes > arena->limit) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static void account(qn_arena *arena, size_t more, size_t less) {
+    for (; arena; arena = arena->outer) {
+        arena->used = arena->used + more - less;
+        if (arena->used > arena->peak) {
+            arena->peak = arena->used;
+        }
+    }
+}
+
 void qn_arena_destroy(qn_arena *arena) {
     qn_arena_block *block = arena->blocks;
+    account(arena, 0, arena->used);
     while (block) {
         qn_arena_block *next = block->next;
         free(block);
@@ -27,18 +49,13 @@ void qn_arena_destroy(qn_arena *arena) {
     memset(arena, 0, sizeof *arena);
 }
 
-static int may_take(const qn_arena *arena, size_t bytes) {
-    if (bytes > SIZE_MAX / 2 - sizeof(qn_arena_block) - arena->used) {
+int qn_arena_join(qn_arena *arena, qn_arena *outer) {
+    if (!may_take(outer, arena->used)) {
         return 0;
     }
-    return arena->limit == 0 || arena->used + bytes <= arena->limit;
-}
-
-static void account(qn_arena *arena, size_t more, size_t less) {
-    arena->used = arena->used + more - less;
-    if (arena->used > arena->peak) {
-        arena->peak = arena->used;
-    }
+    account(outer, arena->used, 0);
+    arena->outer = outer;
+    return 1;
 }
 
 static void link_block(qn_arena *arena, qn_arena_block *block) {
@@ -72,8 +89,9 @@ void *qn_arena_alloc(qn_arena *arena, size_t count, size_t size) {
         bytes = ALIGN;
     }
     if (bytes > arena->free_bytes) {
-        int own = bytes > CHUNK_BYTES / 4; /* large pieces must not waste the rest of a chunk */
-        qn_arena_block *block = new_block(arena, own ? bytes : CHUNK_BYTES);
+        size_t chunk = arena->outer ? INNER_CHUNK_BYTES : CHUNK_BYTES;
+        int own = bytes > chunk / 4; /* large pieces must not waste the rest of a chunk */
+        qn_arena_block *block = new_block(arena, own ? bytes : chunk);
         if (!block) {
             return NULL;
         }
@@ -81,7 +99,7 @@ void *qn_arena_alloc(qn_arena *arena, size_t count, size_t size) {
             return memset(block + 1, 0, bytes);
         }
         arena->free_at = (char *)(block + 1);
-        arena->free_bytes = CHUNK_BYTES;
+        arena->free_bytes = chunk;
     }
     void *memory = arena->free_at;
     arena->free_at += bytes;

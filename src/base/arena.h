@@ -15,10 +15,13 @@ typedef struct qn_arena {
     char *free_at;          /* unused part of the newest chunk */
     size_t free_bytes;
     size_t used, peak, limit; /* bytes taken from the C library now and at most; limit 0 means none */
+    struct qn_arena *outer;   /* what is taken here counts there as well; NULL: nowhere. It must live longer. */
 } qn_arena;
 
 void qn_arena_init(qn_arena *arena, size_t limit);
 void qn_arena_destroy(qn_arena *arena);
+/* What an arena has taken and will take counts in `outer` as well, from now on; 0 when that is more than outer may take. */
+int qn_arena_join(qn_arena *arena, qn_arena *outer);
 
 /* count * size bytes, zeroed, aligned for any type; lives as long as the arena. A zero size gives a valid pointer. */
 void *qn_arena_alloc(qn_arena *arena, size_t count, size_t size);

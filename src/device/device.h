@@ -12,7 +12,6 @@
 
 #include <quern/device.h>
 
-typedef struct qn_device qn_device;
 typedef struct qn_device_buffer qn_device_buffer;
 typedef struct qn_program qn_program;
 

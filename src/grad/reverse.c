@@ -1,9 +1,10 @@
 /* Reverse-mode differentiation over a graph: nodes backwards, each op's own rule in turn, gradients of values that are used more than
  * once added up in the order in which they arise. The gradient nodes go to the end of the same graph, under the label of the node
  * they belong to with "gradient" in front. */
+#include "grad/reverse.h"
+
 #include <stdio.h>
 
-#include "ir/graph.h"
 #include "op/op_emit.h"
 
 typedef struct walk {
@@ -25,17 +26,16 @@ static const qn_shape *emit_shape(void *self, qn_val value) {
 /* Gradients flow through floats only: an index or a count has none. */
 static int is_differentiable(const qn_graph *g, qn_val value) { return qn_is_float(g->values.at[value].shape.dtype); }
 
-static void mark_varying(walk *w, int n, const qn_val *wrt, size_t n_nodes) {
-    for (int i = 0; i < n; i++) w->varies[wrt[i]] = 1;
-    for (size_t k = 0; k < n_nodes; k++) {
-        const qn_ir_node *node = &w->g->nodes.at[k];
+void qn_grad_mark_varying(const qn_graph *g, uint8_t *varies) {
+    for (size_t k = 0; k < g->nodes.n; k++) {
+        const qn_ir_node *node = &g->nodes.at[k];
         int any = 0;
         for (int i = 0; i < node->n_src; i++) {
-            qn_val s = qn_ir_sources(w->g, node)[i];
-            any |= s != QN_VAL_NONE && w->varies[s];
+            qn_val s = qn_ir_sources(g, node)[i];
+            any |= s != QN_VAL_NONE && varies[s];
         }
         for (int i = 0; any && i < node->n_out; i++)
-            if (is_differentiable(w->g, node->out + i)) w->varies[node->out + i] = 1;
+            if (is_differentiable(g, node->out + i)) varies[node->out + i] = 1;
     }
 }
 
@@ -57,7 +57,7 @@ static qn_status visit(walk *w, int32_t number) {
     qn_graph *g = w->g;
     const qn_ir_node node = g->nodes.at[number]; /* by value: the array moves as nodes are added */
     const qn_op_info *info = qn_op_describe(node.op);
-    const qn_emitter emitter = {w, emit_apply, emit_shape};
+    const qn_emitter emitter = {w, emit_apply, emit_shape, g};
     qn_vjp_call v = {.emitter = &emitter,
                      .op = node.op,
                      .subop = node.subop,
@@ -111,28 +111,45 @@ static qn_status check_question(qn_graph *g, qn_val loss, int n, const qn_val *w
     return QN_OK;
 }
 
-qn_status qn_graph_grad(qn_graph *g, qn_val loss, int n, const qn_val *wrt, qn_val *grads) {
-    if (!g || n < 0 || (n && (!wrt || !grads))) return QN_ARGUMENT;
-    for (int i = 0; i < n; i++) grads[i] = QN_VAL_NONE;
-    if (g->error.status != QN_OK) return g->error.status;
-    QN_TRY(check_question(g, loss, n, wrt));
+/* A seed is a gradient a value has from outside. */
+static void plant(walk *w, qn_val at, qn_val seed) {
+    const qn_emitter emitter = {w, emit_apply, emit_shape, w->g};
+    qn_vjp_call v = {.emitter = &emitter, .status = QN_OK};
+    accumulate(w, &v, at, seed);
+}
+
+qn_status qn_grad_reverse(qn_graph *g, int n_seed, const qn_val *at, const qn_val *seed, int n, const qn_val *wrt,
+                          qn_val *grads) {
     size_t n_values = g->values.n, n_nodes = g->nodes.n;
     walk w = {g, qn_arena_resize(&g->arena, NULL, n_values, sizeof(qn_val)), qn_arena_resize(&g->arena, NULL, n_values, 1)};
     if (w.grad && w.varies) {
         memset(w.varies, 0, n_values);
         for (size_t i = 0; i < n_values; i++) w.grad[i] = QN_VAL_NONE;
-        mark_varying(&w, n, wrt, n_nodes);
-        set_label(g, 0);
-        w.grad[loss] = fill(g, loss, 1);
+        for (int i = 0; i < n; i++) w.varies[wrt[i]] = 1;
+        qn_grad_mark_varying(g, w.varies);
+        for (int i = 0; i < n_seed; i++) plant(&w, at[i], seed[i]);
         for (int32_t k = (int32_t)n_nodes - 1; k >= 0 && g->error.status == QN_OK; k--) visit(&w, k);
-        set_label(g, 0);
-        for (int i = 0; i < n && g->error.status == QN_OK; i++)
-            grads[i] = w.grad[wrt[i]] != QN_VAL_NONE ? w.grad[wrt[i]] : fill(g, wrt[i], 0);
+        for (int i = 0; i < n; i++) grads[i] = w.grad[wrt[i]];
     } else {
         qn_ir_fail(g, QN_NO_MEMORY, "gradient: no memory for %zu values", n_values);
     }
     qn_arena_release(&g->arena, w.grad);
     qn_arena_release(&g->arena, w.varies);
+    g->forced_label = 0;
+    return g->error.status;
+}
+
+qn_status qn_graph_grad(qn_graph *g, qn_val loss, int n, const qn_val *wrt, qn_val *grads) {
+    if (!g || n < 0 || (n && (!wrt || !grads))) return QN_ARGUMENT;
+    for (int i = 0; i < n; i++) grads[i] = QN_VAL_NONE;
+    if (g->error.status != QN_OK) return g->error.status;
+    QN_TRY(check_question(g, loss, n, wrt));
+    set_label(g, 0);
+    qn_val seed = fill(g, loss, 1);
+    QN_TRY(qn_grad_reverse(g, 1, &loss, &seed, n, wrt, grads));
+    set_label(g, 0);
+    for (int i = 0; i < n && g->error.status == QN_OK; i++)
+        if (grads[i] == QN_VAL_NONE) grads[i] = fill(g, wrt[i], 0);
     g->forced_label = 0;
     return g->error.status;
 }

@@ -66,6 +66,7 @@ static qn_status infer_at(qn_graph *g, int op, int subop, int n_src, const qn_va
     qn_shape shapes[QN_MAX_SRC];
     const qn_shape *given[QN_MAX_SRC] = {0};
     _Alignas(16) char room[QN_ATTR_BYTES_MAX];
+    qn_ir_body_view views[QN_IR_VIEW_MAX];
     const void *bound;
     for (int i = 0; i < n_src; i++) {
         if (src[i] == QN_VAL_NONE) continue;
@@ -76,6 +77,7 @@ static qn_status infer_at(qn_graph *g, int op, int subop, int n_src, const qn_va
         given[i] = &shapes[i];
     }
     if (!qn_ir_attr_bind(g, qn_op_describe(op), attr, symbols, room, &bound)) return QN_UNEXPECTED;
+    if (symbols && bound == room) qn_ir_body_look(qn_op_describe(op), room, symbols, views);
     return qn_ir_infer(op, subop, n_src, given, bound, out, n_out, result);
 }
 
@@ -119,31 +121,43 @@ static int64_t explain_product(qn_graph *g, int64_t at_most, const int64_t *lowe
     return qn_graph_dim_div(g, qn_graph_dim_mul(g, scale, product), all / common);
 }
 
-/* An expression for an extent from its values at the upper bounds and with each symbol lowered a step: c0 + sum of c_s s when that
- * also predicts all symbols lowered together, else a product. The caller tries it on other bindings. */
+/* An extent as a number plus and minus multiples of symbols, of whatever sign; at_most when a number on the way does not fit. */
+static int64_t explain_sum(qn_graph *g, int64_t at_most, const int64_t *lowered, const int64_t *step) {
+    int64_t plus = 0, minus = 0, constant = at_most, size = 0, whole;
+    for (int s = 0; s < (int)g->symbols.n; s++) { /* symbols in order of creation, the number behind them */
+        int64_t drop = at_most - lowered[s], times = drop < 0 ? -drop : drop, common = common_divisor(times, step[s]);
+        if (drop == 0) continue;
+        if (qn_mul_overflow(times / common, g->symbols.at[s].most, &whole) || qn_add_overflow(size, whole, &size)) return at_most;
+        if (qn_mul_overflow(drop, g->symbols.at[s].most / step[s], &whole) || qn_add_overflow(constant, -whole, &constant))
+            return at_most;
+        int64_t term = qn_graph_dim_mul(g, times / common, symbol_dim(g, s));
+        term = qn_graph_dim_div(g, term, step[s] / common);
+        if (drop > 0) plus = qn_graph_dim_add(g, plus, term);
+        else minus = qn_graph_dim_add(g, minus, term);
+    }
+    if (constant > 0 && qn_add_overflow(size, constant, &whole)) return at_most;
+    if (constant > 0) plus = qn_graph_dim_add(g, plus, constant);
+    plus = qn_graph_dim_sub(g, plus, minus);
+    return constant < 0 ? qn_graph_dim_sub(g, plus, -constant) : plus;
+}
+
+/* An expression for an extent from its values at the upper bounds and with each symbol lowered a step: a sum when that also predicts all
+ * symbols lowered together, a product when there is one and the sum would begin below zero. The caller tries it on other bindings. */
 static int64_t explain(qn_graph *g, int64_t at_most, const int64_t *lowered, int64_t all_lowered, const int64_t *step) {
-    int64_t constant = at_most, predicted = at_most, sum = 0, whole;
-    int n = (int)g->symbols.n, involved = 0, overflow = 0;
+    int64_t constant = at_most, predicted = at_most, whole;
+    int n = (int)g->symbols.n, involved = 0;
     for (int s = 0; s < n; s++) {
         int64_t drop = at_most - lowered[s];
-        if (drop < 0 || (drop && step[s] == 0)) return at_most;
         if (drop == 0) continue;
+        if (step[s] == 0) return at_most;
         involved++;
-        predicted -= drop;
-        if (predicted < 0 || qn_mul_overflow(drop, g->symbols.at[s].most / step[s], &whole) || whole > constant) overflow = 1;
-        else constant -= whole;
-        if (overflow) break;
+        if (qn_add_overflow(predicted, -drop, &predicted) || qn_mul_overflow(drop, g->symbols.at[s].most / step[s], &whole) ||
+            qn_add_overflow(constant, -whole, &constant))
+            return explain_product(g, at_most, lowered, step);
     }
     if (involved == 0) return at_most;
-    if (overflow || predicted != all_lowered) return explain_product(g, at_most, lowered, step);
-    for (int s = 0; s < n; s++) { /* symbols in order of creation, the number behind them */
-        int64_t drop = at_most - lowered[s], common = common_divisor(drop, step[s]);
-        if (drop == 0) continue;
-        if (qn_mul_overflow(drop / common, g->symbols.at[s].most, &whole)) return at_most;
-        int64_t term = qn_graph_dim_mul(g, drop / common, symbol_dim(g, s));
-        sum = qn_graph_dim_add(g, sum, qn_graph_dim_div(g, term, step[s] / common));
-    }
-    return qn_graph_dim_add(g, sum, constant);
+    int64_t product = constant < 0 || predicted != all_lowered ? explain_product(g, at_most, lowered, step) : at_most;
+    return qn_dim_is_symbolic(product) || predicted != all_lowered ? product : explain_sum(g, at_most, lowered, step);
 }
 
 static int depends_on_symbols(const qn_graph *g, int op, int n_src, const qn_val *src, const void *attr) {
@@ -155,6 +169,10 @@ static int depends_on_symbols(const qn_graph *g, int op, int n_src, const qn_val
         const qn_shape *s = &g->values.at[src[i]].shape;
         for (int k = 0; k < s->rank; k++)
             if (qn_dim_is_symbolic(s->d[k])) return 1;
+    }
+    for (int i = 0; i < qn_op_describe(op)->n_attr; i++) {
+        const qn_graph *body = qn_ir_body(qn_op_describe(op), i, attr);
+        if (body && body->dims.n) return 1;
     }
     return attr && qn_ir_attr_bind(g, qn_op_describe(op), attr, NULL, room, &bound) &&
            memcmp(attr, bound, qn_op_describe(op)->attr_bytes) != 0;
@@ -189,18 +207,17 @@ static void refute(const qn_graph *g, const probing *p, int n_out, const qn_shap
             if (!qn_ir_dim_value(g, shape[i].d[k], p->symbols, &value) || value != p->out[i].d[k]) shape[i].d[k] = probe[i].d[k];
 }
 
-/* Symbolic shapes of the outputs from the shapes at the upper bounds. */
-static void generalise(qn_graph *g, probing *p, int n_out, const qn_shape *probe, qn_shape *shape) {
+/* Symbolic shapes of the outputs from the shapes at the upper bounds; low has room for them once for each symbol. */
+static void generalise(qn_graph *g, probing *p, int n_out, const qn_shape *probe, qn_shape *shape, qn_shape *low) {
     int n = (int)g->symbols.n;
     int64_t step[QN_IR_MAX_SYMBOLS];
-    qn_shape low[QN_IR_MAX_SYMBOLS][QN_MAX_DST];
     for (int s = 0; s < n; s++) p->symbols[s] = g->symbols.at[s].most;
     for (int s = 0; s < n; s++) {
         const qn_ir_symbol *sym = &g->symbols.at[s];
         step[s] = sym->most - sym->multiple_of >= sym->least ? sym->multiple_of : 0;
         p->symbols[s] -= step[s];
         if (!ask(g, p, n_out, probe)) return;
-        memcpy(low[s], p->out, sizeof low[s]);
+        memcpy(&low[s * n_out], p->out, sizeof *low * (size_t)n_out);
         p->symbols[s] += step[s];
     }
     for (int s = 0; s < n; s++) p->symbols[s] -= step[s];
@@ -208,7 +225,7 @@ static void generalise(qn_graph *g, probing *p, int n_out, const qn_shape *probe
     for (int i = 0; i < n_out; i++)
         for (int k = 0; k < probe[i].rank; k++) {
             int64_t lowered[QN_IR_MAX_SYMBOLS];
-            for (int s = 0; s < n; s++) lowered[s] = low[s][i].d[k];
+            for (int s = 0; s < n; s++) lowered[s] = low[s * n_out + i].d[k];
             shape[i].d[k] = explain(g, probe[i].d[k], lowered, p->out[i].d[k], step);
         }
     refute(g, p, n_out, probe, shape);
@@ -219,6 +236,19 @@ static void generalise(qn_graph *g, probing *p, int n_out, const qn_shape *probe
             p->symbols[s] = sym->most - (part ? steps / 2 : steps) * sym->multiple_of;
         }
         if (ask(g, p, n_out, probe)) refute(g, p, n_out, probe, shape);
+    }
+}
+
+/* Where the memory of a value comes from: through views, and through nodes that update it in place. */
+static qn_val origin_of(const qn_graph *g, qn_val value) {
+    for (;;) {
+        const qn_ir_value *v = &g->values.at[value];
+        if (v->kind != QN_VALUE_RESULT) return value;
+        const qn_ir_node *n = &g->nodes.at[v->node];
+        const qn_op_info *info = qn_op_describe(n->op);
+        int slot = info->is_view ? 0 : v->output;
+        if (slot >= n->n_src || (!info->is_view && !(info->src[slot].flags & QN_SLOT_STATE))) return value;
+        value = qn_ir_sources(g, n)[slot];
     }
 }
 
@@ -233,7 +263,10 @@ qn_status qn_ir_append(qn_graph *g, int op, int subop, int n_src, const qn_val *
     int32_t node = (int32_t)g->nodes.n;
     qn_ir_node *n = &g->nodes.at[g->nodes.n++];
     *n = (qn_ir_node){op, subop, n_src, (int32_t)g->sources.n, n_out, (int32_t)g->values.n, record, label};
-    for (int i = 0; i < n_src; i++) g->sources.at[g->sources.n++] = src[i];
+    for (int i = 0; i < n_src; i++) {
+        g->sources.at[g->sources.n++] = src[i];
+        if (src[i] != QN_VAL_NONE && (info->src[i].flags & QN_SLOT_STATE)) g->values.at[origin_of(g, src[i])].updated = 1;
+    }
     for (int i = 0; i < n_out; i++) {
         out[i] = (qn_val)g->values.n;
         g->values.at[g->values.n++] = (qn_ir_value){
@@ -261,8 +294,7 @@ static qn_status check_call(qn_graph *g, int op, int subop, int n_src, const qn_
     return QN_OK;
 }
 
-qn_status qn_graph_apply(qn_graph *g, int op, int subop, int n_src, const qn_val *src, const void *attr, int n_out, qn_val *out) {
-    if (!g || !out) return QN_ARGUMENT;
+qn_status qn_ir_apply(qn_graph *g, int op, int subop, int n_src, const qn_val *src, const void *attr, int n_out, qn_val *out) {
     for (int i = 0; i < n_out; i++) out[i] = QN_VAL_NONE;
     if (g->error.status != QN_OK) return g->error.status;
     QN_TRY(check_call(g, op, subop, n_src, src, n_out));
@@ -283,10 +315,27 @@ qn_status qn_graph_apply(qn_graph *g, int op, int subop, int n_src, const qn_val
     memcpy(shape, probe, sizeof probe);
     if (depends_on_symbols(g, op, n_src, src, attr)) {
         probing p = {.op = op, .subop = subop, .n_src = n_src, .src = src, .attr = attr};
-        generalise(g, &p, n_out, probe, shape);
+        qn_shape *low = qn_arena_resize(&g->arena, NULL, g->symbols.n * (size_t)n_out, sizeof *low);
+        if (!low) return qn_ir_fail(g, QN_NO_MEMORY, "%s: no memory for its shapes", qn_op_describe(op)->name);
+        generalise(g, &p, n_out, probe, shape, low);
+        qn_arena_release(&g->arena, low);
         if (g->error.status != QN_OK) return g->error.status;
     }
     return qn_ir_append(g, op, subop, n_src, src, attr, n_out, shape, probe, qn_ir_label(g), out);
+}
+
+qn_status qn_graph_apply(qn_graph *g, int op, int subop, int n_src, const qn_val *src, const void *attr, int n_out, qn_val *out) {
+    if (!g || !out) return QN_ARGUMENT;
+    const qn_op_info *info = qn_op_describe(op);
+    _Alignas(16) char record[QN_ATTR_BYTES_MAX];
+    uint32_t bytes = 0;
+    if (info && attr) memcpy(&bytes, attr, sizeof bytes);
+    if (!info || !info->n_body || bytes != info->attr_bytes) return qn_ir_apply(g, op, subop, n_src, src, attr, n_out, out);
+    for (int i = 0; i < n_out; i++) out[i] = QN_VAL_NONE;
+    if (g->error.status != QN_OK) return g->error.status;
+    memcpy(record, attr, bytes);
+    QN_TRY(qn_ir_body_copy(g, info, record));
+    return qn_ir_apply(g, op, subop, n_src, src, record, n_out, out);
 }
 
 qn_val qn_graph_op(qn_graph *g, int op, int subop, int n_src, const qn_val *src, const void *attr) {

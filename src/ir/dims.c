@@ -56,33 +56,49 @@ int64_t qn_graph_symbol(qn_graph *g, const char *name, int64_t least, int64_t mo
     return add_expression(g, QN_IR_DIM_SYMBOL, (int64_t)g->symbols.n++, 0);
 }
 
+static int is_sum(qn_ir_dim_kind kind) { return kind == QN_IR_DIM_ADD || kind == QN_IR_DIM_SUB; }
+
+static void swap(int64_t *a, int64_t *b) {
+    int64_t was = *a;
+    *a = *b;
+    *b = was;
+}
+
+/* x + 2 - 5 is x - 3: the number behind a sum meets the one behind the sum in front of it. */
+static void arrange_sum(const qn_graph *g, qn_ir_dim_kind *kind, int64_t *a, int64_t *b) {
+    if (*kind == QN_IR_DIM_ADD && !qn_dim_is_symbolic(*a)) swap(a, b);
+    const qn_ir_dim *e = expression(g, *a);
+    if (qn_dim_is_symbolic(*b) || !e || !is_sum(e->kind) || qn_dim_is_symbolic(e->b)) return;
+    int64_t more = *kind == QN_IR_DIM_ADD ? *b : -*b, there = e->kind == QN_IR_DIM_ADD ? e->b : -e->b, number;
+    if (qn_add_overflow(more, there, &number) || number == INT64_MIN) return;
+    *kind = number < 0 ? QN_IR_DIM_SUB : QN_IR_DIM_ADD;
+    *b = number < 0 ? -number : number;
+    *a = e->a;
+}
+
 /* One form, not two: numbers stand in front of products and behind sums, and meet there. */
-static void arrange(const qn_graph *g, qn_ir_dim_kind kind, int64_t *a, int64_t *b) {
-    int64_t number, *front = kind == QN_IR_DIM_MUL ? a : b, *rest = kind == QN_IR_DIM_MUL ? b : a;
-    if (kind == QN_IR_DIM_DIV) return;
-    if (!qn_dim_is_symbolic(*rest)) {
-        number = *rest;
-        *rest = *front;
-        *front = number;
-    }
-    if (qn_dim_is_symbolic(*front) || !qn_dim_is_symbolic(*rest)) return;
-    const qn_ir_dim *e = expression(g, *rest);
-    int64_t inner = kind == QN_IR_DIM_MUL ? e->a : e->b;
-    if (e->kind != kind || qn_dim_is_symbolic(inner)) return;
-    if (kind == QN_IR_DIM_MUL ? qn_mul_overflow(*front, inner, &number) : qn_add_overflow(*front, inner, &number)) return;
-    *front = number;
-    *rest = kind == QN_IR_DIM_MUL ? e->b : e->a;
+static void arrange(const qn_graph *g, qn_ir_dim_kind *kind, int64_t *a, int64_t *b) {
+    int64_t number;
+    if (is_sum(*kind)) arrange_sum(g, kind, a, b);
+    if (*kind != QN_IR_DIM_MUL) return;
+    if (!qn_dim_is_symbolic(*b)) swap(a, b);
+    if (qn_dim_is_symbolic(*a) || !qn_dim_is_symbolic(*b)) return;
+    const qn_ir_dim *e = expression(g, *b);
+    if (e->kind != QN_IR_DIM_MUL || qn_dim_is_symbolic(e->a) || qn_mul_overflow(*a, e->a, &number)) return;
+    *a = number;
+    *b = e->b;
 }
 
 static int64_t combine(qn_graph *g, qn_ir_dim_kind kind, int64_t a, int64_t b) {
-    static const char signs[] = " +*/";
+    static const char signs[] = " +-*/";
     if (!g || g->error.status != QN_OK) return -1;
     if ((a < 0 && !expression(g, a)) || (b < 0 && !expression(g, b))) {
         qn_ir_fail(g, QN_INVALID, "an extent of %lld %c %lld is not one", (long long)a, signs[kind], (long long)b);
         return -1;
     }
-    arrange(g, kind, &a, &b);
-    if (kind == QN_IR_DIM_ADD && b == 0) return a;
+    arrange(g, &kind, &a, &b);
+    if (is_sum(kind) && b == 0) return a;
+    if (kind == QN_IR_DIM_SUB && a == b) return 0;
     if (kind == QN_IR_DIM_MUL && a == 1) return b;
     if (kind == QN_IR_DIM_DIV && b == 1) return a;
     int64_t value;
@@ -91,23 +107,26 @@ static int64_t combine(qn_graph *g, qn_ir_dim_kind kind, int64_t a, int64_t b) {
         if (qn_ir_dim_value(g, made, NULL, &value)) return made;
     } else {
         if (kind == QN_IR_DIM_ADD && !qn_add_overflow(a, b, &value)) return value;
+        if (kind == QN_IR_DIM_SUB && a >= b) return a - b;
         if (kind == QN_IR_DIM_MUL && !qn_mul_overflow(a, b, &value)) return value;
         if (kind == QN_IR_DIM_DIV && b > 0 && a % b == 0) return a / b;
     }
-    qn_ir_fail(g, QN_INVALID, "an extent overflows or does not divide: operation '%c'", signs[kind]);
+    const char *fault = kind == QN_IR_DIM_SUB ? "is negative" : "overflows or does not divide";
+    qn_ir_fail(g, QN_INVALID, "an extent %s: operation '%c'", fault, signs[kind]);
     return -1;
 }
 
 int64_t qn_graph_dim_add(qn_graph *g, int64_t a, int64_t b) { return combine(g, QN_IR_DIM_ADD, a, b); }
+int64_t qn_graph_dim_sub(qn_graph *g, int64_t a, int64_t b) { return combine(g, QN_IR_DIM_SUB, a, b); }
 int64_t qn_graph_dim_mul(qn_graph *g, int64_t a, int64_t b) { return combine(g, QN_IR_DIM_MUL, a, b); }
 int64_t qn_graph_dim_div(qn_graph *g, int64_t a, int64_t b) { return combine(g, QN_IR_DIM_DIV, a, b); }
 
-/* Expressions refer to earlier ones only and have few terms, so this ends soon. */
+/* Expressions refer to earlier ones only and have few terms, so this ends soon. Parts may be negative: 2 in n - 5 + m. */
 static int evaluate(const qn_graph *g, int64_t dim, const int64_t *symbols, int64_t *value) {
     int64_t a, b;
     if (!qn_dim_is_symbolic(dim)) {
         *value = dim;
-        return dim >= 0;
+        return dim >= 0; /* a number, then */
     }
     const qn_ir_dim *e = expression(g, dim);
     if (!e) return 0;
@@ -117,14 +136,15 @@ static int evaluate(const qn_graph *g, int64_t dim, const int64_t *symbols, int6
     }
     if (!evaluate(g, e->a, symbols, &a) || !evaluate(g, e->b, symbols, &b)) return 0;
     if (e->kind == QN_IR_DIM_ADD) return !qn_add_overflow(a, b, value);
+    if (e->kind == QN_IR_DIM_SUB) return !__builtin_sub_overflow(a, b, value);
     if (e->kind == QN_IR_DIM_MUL) return !qn_mul_overflow(a, b, value);
-    if (b == 0 || a % b != 0) return 0;
+    if (b <= 0 || a % b != 0) return 0;
     *value = a / b;
     return 1;
 }
 
 int qn_ir_dim_value(const qn_graph *g, int64_t dim, const int64_t *symbols, int64_t *value) {
-    return evaluate(g, dim, symbols, value);
+    return evaluate(g, dim, symbols, value) && *value >= 0;
 }
 
 int64_t qn_graph_dim_value(const qn_graph *g, int64_t dim, const int64_t *symbols) {
@@ -156,7 +176,7 @@ void qn_ir_put_quoted(qn_ir_put_fn put, void *user, const char *text) {
 
 /* Brackets show the tree exactly: a/(b*c) and a/b*c, and 2*(a/3), differ in what must divide. */
 void qn_ir_put_dim(const qn_graph *g, int64_t dim, qn_ir_put_fn put, void *user) {
-    static const char *const signs[] = {"", " + ", "*", "/"};
+    static const char *const signs[] = {"", " + ", " - ", "*", "/"};
     const qn_ir_dim *e = expression(g, dim);
     char number[32];
     if (!e) {
@@ -172,8 +192,7 @@ void qn_ir_put_dim(const qn_graph *g, int64_t dim, qn_ir_put_fn put, void *user)
     for (int side = 0; side < 2; side++) {
         const qn_ir_dim *part = expression(g, side ? e->b : e->a);
         int bracket = part && part->kind != QN_IR_DIM_SYMBOL &&
-                      (side || (e->kind != QN_IR_DIM_ADD && part->kind == QN_IR_DIM_ADD));
-        if (side && e->kind == QN_IR_DIM_ADD && bracket) bracket = part->kind == QN_IR_DIM_ADD;
+                      (is_sum(e->kind) ? side && is_sum(part->kind) : side || is_sum(part->kind));
         if (side) put(user, signs[e->kind], strlen(signs[e->kind]));
         if (bracket) put(user, "(", 1);
         qn_ir_put_dim(g, side ? e->b : e->a, put, user);

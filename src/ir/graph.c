@@ -16,22 +16,28 @@ qn_status qn_ir_fail(qn_graph *g, qn_status status, const char *format, ...) {
     return qn_error_set(&g->error, status, "%s", text);
 }
 
-qn_status qn_graph_create(size_t allocation_limit, qn_graph **graph) {
-    if (!graph) return QN_ARGUMENT;
+qn_status qn_ir_create(size_t allocation_limit, qn_arena *outer, qn_graph **graph) {
     qn_allocator memory = qn_memory_default();
     qn_graph *g = *graph = memory.allocate(memory.user, sizeof *g, _Alignof(qn_graph));
     if (!g) return QN_NO_MEMORY;
     memset(g, 0, sizeof *g);
+    g->head.is = &qn_ir_body_class;
     qn_arena_init(&g->arena, allocation_limit);
+    g->arena.outer = outer;
     if (qn_ir_text(g, "") == 0) return QN_OK;
     qn_graph_destroy(g);
     *graph = NULL;
     return QN_NO_MEMORY;
 }
 
+qn_status qn_graph_create(size_t allocation_limit, qn_graph **graph) {
+    return graph ? qn_ir_create(allocation_limit, NULL, graph) : QN_ARGUMENT;
+}
+
 void qn_graph_destroy(qn_graph *g) {
     if (!g) return;
     qn_allocator memory = qn_memory_default();
+    for (size_t i = 0; i < g->bodies.n; i++) qn_graph_destroy(g->bodies.at[i]); /* no deeper than bodies may nest */
     qn_arena_destroy(&g->arena);
     memory.release(memory.user, g, sizeof *g);
 }
@@ -74,11 +80,13 @@ static qn_val add_leaf(qn_graph *g, qn_value_kind kind, const char *name, qn_dty
         qn_ir_fail(g, QN_INVALID, "%s: there is one of that name already", what);
         return QN_VAL_NONE;
     }
-    if (g->values.n >= INT32_MAX || !QN_VEC_ROOM(&g->arena, &g->values, 1)) {
+    if (g->values.n >= INT32_MAX || !QN_VEC_ROOM(&g->arena, &g->values, 1) ||
+        (kind == QN_VALUE_INPUT && !QN_VEC_ROOM(&g->arena, &g->inputs, 1))) {
         qn_ir_fail(g, QN_NO_MEMORY, "%s: no memory", what);
         return QN_VAL_NONE;
     }
     g->values.at[g->values.n] = v;
+    if (kind == QN_VALUE_INPUT) g->inputs.at[g->inputs.n++] = (qn_val)g->values.n;
     if (by_name) *by_name = (qn_val)g->values.n;
     return (qn_val)g->values.n++;
 }

@@ -8,13 +8,14 @@
 #include <quern/graph.h>
 
 #include "base/arena.h"
-#include "op/op.h"
+#include "op/body.h"
 
 typedef struct qn_ir_value {
     qn_value_kind kind;
     int32_t node, output; /* QN_VALUE_RESULT: who made it; else -1 */
     int32_t name;         /* leaf: index into text, else -1 */
     int32_t data;         /* constant: index into constants, else -1 */
+    int32_t updated;      /* leaf: a node updates it in place */
     qn_shape shape;       /* with symbolic dims */
     qn_shape probe;       /* the same at the upper bounds */
 } qn_ir_value;
@@ -32,7 +33,7 @@ typedef struct qn_ir_symbol {
     int64_t least, most, multiple_of;
 } qn_ir_symbol;
 
-typedef enum qn_ir_dim_kind { QN_IR_DIM_SYMBOL, QN_IR_DIM_ADD, QN_IR_DIM_MUL, QN_IR_DIM_DIV } qn_ir_dim_kind;
+typedef enum qn_ir_dim_kind { QN_IR_DIM_SYMBOL, QN_IR_DIM_ADD, QN_IR_DIM_SUB, QN_IR_DIM_MUL, QN_IR_DIM_DIV } qn_ir_dim_kind;
 
 /* An expression over dims; a and b are dims again, numbers or earlier expressions. */
 typedef struct qn_ir_dim {
@@ -60,6 +61,7 @@ typedef struct qn_ir_constant {
 } qn_ir_constant;
 
 struct qn_graph {
+    qn_body head; /* first: what ops see of it when it is a body */
     qn_arena arena;
     qn_error error;
     QN_VEC(char) text;          /* zero-terminated strings, one behind the other; 0 is "" */
@@ -68,14 +70,19 @@ struct qn_graph {
     QN_VEC(qn_ir_value) values;
     QN_VEC(qn_ir_node) nodes;
     QN_VEC(qn_val) sources;
+    QN_VEC(qn_val) inputs; /* in order of creation */
     QN_VEC(qn_ir_output) outputs;
     QN_VEC(qn_ir_constant) constants;
     QN_VEC(qn_ir_symbol) symbols;
     QN_VEC(qn_ir_dim) dims;
-    QN_VEC(int32_t) labels; /* stack: the label in force after each push */
-    int32_t forced_label;   /* of the next nodes instead of the stack's top, when not 0: copies keep their labels */
+    QN_VEC(qn_graph *) bodies; /* that its nodes' attributes point to: its own, and destroyed with it */
+    int32_t depth;             /* of bodies in one another below it; 0 when it has none */
+    QN_VEC(int32_t) labels;    /* stack: the label in force after each push */
+    int32_t forced_label;      /* of the next nodes instead of the stack's top, when not 0: copies keep their labels */
 };
 
+/* qn_graph_create; what the graph takes counts in `outer` as well, unless that is NULL. */
+qn_status qn_ir_create(size_t allocation_limit, qn_arena *outer, qn_graph **graph);
 /* Fails the graph: keeps the first error. Returns its status. */
 QN_PRINTF(3, 4) qn_status qn_ir_fail(qn_graph *g, qn_status status, const char *format, ...);
 /* Index of a string, the old one when it is there already; -1 after a failure. */
@@ -106,6 +113,8 @@ int qn_ir_attr_bind(const qn_graph *g, const qn_op_info *op, const void *attr, c
 /* Shapes of the outputs when sources have these shapes; fills n_out of them. Attributes are bound numbers. */
 qn_status qn_ir_infer(int op, int subop, int n_src, const qn_shape *const *src, const void *attr, qn_shape *out, int *n_out,
                       qn_result *result);
+/* qn_graph_apply, but the bodies among the attributes belong to the graph already and are not copied. */
+qn_status qn_ir_apply(qn_graph *g, int op, int subop, int n_src, const qn_val *src, const void *attr, int n_out, qn_val *out);
 /* Adds a node whose guard has been passed elsewhere with the shapes given; used by passes that rebuild. */
 qn_status qn_ir_append(qn_graph *g, int op, int subop, int n_src, const qn_val *src, const void *attr, int n_out,
                        const qn_shape *shape, const qn_shape *probe, int32_t label, qn_val *out);
@@ -117,6 +126,33 @@ static inline int32_t qn_ir_label(const qn_graph *g) {
 
 static inline const qn_val *qn_ir_sources(const qn_graph *g, const qn_ir_node *n) { return g->sources.at + n->src; }
 
-enum { QN_IR_MAX_SYMBOLS = 16, QN_IR_MAX_TERMS = 64 };
+enum { QN_IR_MAX_SYMBOLS = 16, QN_IR_MAX_TERMS = 64, QN_IR_MAX_DEPTH = 8 };
+
+extern const qn_body_class qn_ir_body_class; /* of every graph */
+
+/* ---- body.c: graphs in graphs. A body's symbols are the first of those of the graph it belongs to, in their order, so that a binding of
+ * the one is a binding of the other. */
+
+/* Attribute i of a record, when it is a body; NULL when it is none or none is given. */
+const qn_graph *qn_ir_body(const qn_op_info *op, int i, const void *attr);
+void qn_ir_body_set(const qn_op_info *op, int i, void *attr, const qn_graph *body);
+/* An empty graph to become a body of g, with its symbols; counts against g's limit. It is the caller's until it is given to g. */
+qn_status qn_ir_body_create(qn_graph *g, qn_graph **body);
+/* g owns the body from now on, and destroys it when it fails to take it. */
+qn_status qn_ir_body_own(qn_graph *g, qn_graph *body);
+/* Replaces the bodies of a record by copies that belong to g. */
+qn_status qn_ir_body_copy(qn_graph *g, const qn_op_info *op, void *attr);
+/* Replaces the bodies of a record by what their shapes are at a binding, for a rule to look at; room for QN_IR_VIEW_MAX of them. */
+typedef struct qn_ir_body_view {
+    qn_body head;
+    const qn_graph *graph;
+    const int64_t *symbols;
+} qn_ir_body_view;
+enum { QN_IR_VIEW_MAX = 4 };
+void qn_ir_body_look(const qn_op_info *op, void *attr, const int64_t *symbols, qn_ir_body_view *views);
+/* Whether two graphs are the same but for labels: same leaves, nodes and outputs in the same order. */
+int qn_ir_same(const qn_graph *a, const qn_graph *b);
+/* Whether two nodes' attributes are, bodies compared by what they are. */
+int qn_ir_same_attr(const qn_op_info *op, const void *a, const void *b);
 
 #endif

@@ -1,5 +1,6 @@
 /* .qir text into a graph, statement by statement, through the builder: what the builder would refuse, the text is refused for. The
- * text is anybody's. Nothing here recurses over it but brackets in dims, and everything allocated counts against the graph's limit. */
+ * text is anybody's. Nothing here recurses over it but bodies and brackets in dims, both of bounded depth, and everything allocated counts
+ * against the graph's limit. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -24,12 +25,13 @@ static int symbol(qir_reader *r) {
     qir_span word;
     qn_qir_skip_blanks(r);
     const char *at = r->at;
+    if (r->depth) return qn_qir_fail(r, at, "symbols are declared outside of bodies, which have them all");
     if (qn_qir_peek(r) == '"') {
         if (!qn_qir_string(r, "a symbol's name")) return 0;
     } else {
         if (!qn_qir_word(r, "a symbol's name", &word)) return 0;
         r->string.n = 0;
-        if (!QN_VEC_ROOM(&r->g->arena, &r->string, word.n + 1)) return qn_qir_no_memory(r);
+        if (!QN_VEC_ROOM(r->arena, &r->string, word.n + 1)) return qn_qir_no_memory(r);
         memcpy(r->string.at, word.at, word.n);
         r->string.at[word.n] = 0;
     }
@@ -54,6 +56,7 @@ static int leaf(qir_reader *r, qn_value_kind kind) {
     qn_val value;
     qn_qir_skip_blanks(r);
     const char *at = r->at;
+    if (r->depth && kind == QN_VALUE_PARAM) return qn_qir_fail(r, at, "a body has no params: pass it in as a source");
     if (!qn_qir_value_name(r, &name) || !qn_qir_type(r, &shape)) return 0;
     if (kind == QN_VALUE_CONSTANT) {
         if (!qn_qir_expect(r, '=', "before the data") || !qn_qir_constant(r, &shape)) return 0;
@@ -64,7 +67,7 @@ static int leaf(qir_reader *r, qn_value_kind kind) {
         if (!qn_qir_string(r, "a name")) return 0;
     } else { /* the value's name is its name */
         r->string.n = 0;
-        if (!QN_VEC_ROOM(&r->g->arena, &r->string, name.n + 1)) return qn_qir_no_memory(r);
+        if (!QN_VEC_ROOM(r->arena, &r->string, name.n + 1)) return qn_qir_no_memory(r);
         memcpy(r->string.at, name.at, name.n);
         r->string.at[name.n] = 0;
     }
@@ -158,7 +161,7 @@ static int check_types(qir_reader *r, const statement *s, const qn_val *made) {
 
 static int finish_node(qir_reader *r, const statement *s) {
     qn_val made[QN_MAX_DST];
-    qn_graph_apply(r->g, s->op, s->subop, s->n_src, s->src, s->has_attr ? s->attr : NULL, s->n_out, made);
+    qn_ir_apply(r->g, s->op, s->subop, s->n_src, s->src, s->has_attr ? s->attr : NULL, s->n_out, made);
     if (!qn_qir_check_graph(r, s->op_at) || !check_types(r, s, made)) return 0;
     for (int i = 0; i < s->n_out; i++)
         if (!qn_qir_define(r, s->out[i], made[i])) return 0;
@@ -202,6 +205,45 @@ static int line(qir_reader *r) {
                        qn_qir_copy(word, text, sizeof text));
 }
 
+/* Lines up to one that begins with a closing brace. */
+static int body_lines(qir_reader *r) {
+    for (;;) {
+        if (!qn_qir_at_line_end(r)) return qn_qir_fail(r, r->at, "nothing may follow here");
+        if (!qn_qir_next_line(r)) return qn_qir_fail(r, r->at, "this body is not closed: a line must begin with '}'");
+        if (qn_qir_accept(r, '}')) return 1;
+        if (!line(r)) return 0;
+    }
+}
+
+int qn_qir_body(qir_reader *r, const qn_graph **body) {
+    const char *at = r->at;
+    if (!qn_qir_expect(r, '{', "before a body")) return 0;
+    if (r->depth == QN_IR_MAX_DEPTH) return qn_qir_fail(r, at, "more than %d bodies in one another", QN_IR_MAX_DEPTH);
+    qir_reader outside = *r;
+    if (qn_ir_body_create(outside.g, &r->g) != QN_OK) {
+        r->g = outside.g;
+        return qn_qir_check_graph(r, at);
+    }
+    memset(&r->names, 0, sizeof r->names);
+    r->n_names = 0;
+    r->depth++;
+    int ok = body_lines(r);
+    qn_graph *made = r->g;
+    made->forced_label = 0;
+    qn_arena_release(r->arena, r->names.at);
+    r->names = outside.names;
+    r->n_names = outside.n_names;
+    r->g = outside.g;
+    r->depth--;
+    if (!ok) {
+        qn_graph_destroy(made);
+        return 0;
+    }
+    *body = made;
+    qn_ir_body_own(r->g, made);
+    return qn_qir_check_graph(r, at);
+}
+
 static int whole(qir_reader *r) {
     if (!header(r)) return 0;
     do {
@@ -217,8 +259,9 @@ qn_status qn_graph_parse(const char *text, size_t bytes, size_t allocation_limit
     if (!graph || (!text && bytes)) return qn_error_set(error, QN_ARGUMENT, "a text and a place for the graph are needed");
     *graph = NULL;
     if (!text) text = "";
-    qir_reader r = {.at = text, .end = text + bytes, .line_start = text, .line = 1, .error = error};
+    qir_reader r = {.at = text, .start = text, .end = text + bytes, .error = error};
     if (qn_graph_create(allocation_limit, &r.g) != QN_OK) return qn_error_set(error, QN_NO_MEMORY, "1:1: no memory for a graph");
+    r.arena = &r.g->arena;
     int ok = whole(&r);
     qn_arena_release(&r.g->arena, r.names.at);
     QN_VEC_FREE(&r.g->arena, &r.string);

@@ -11,6 +11,7 @@ typedef struct printer {
     qn_graph_write_fn write;
     void *user;
     qn_status status;
+    int depth; /* of the body that is being printed; 0 outside */
     size_t n;
     char buffer[WRITE_BYTES];
 } printer;
@@ -32,6 +33,10 @@ static void put(void *user, const char *text, size_t n) {
 }
 
 static void put_text(printer *p, const char *text) { put(p, text, strlen(text)); }
+
+static void put_indent(printer *p) {
+    for (int i = 0; i < p->depth; i++) put_text(p, "  ");
+}
 
 static void put_number(printer *p, int64_t v) {
     char text[32];
@@ -134,6 +139,7 @@ static void put_data(printer *p, qn_dtype dtype, const qn_ir_constant *c) {
 static void put_leaf(printer *p, qn_val number) {
     static const char *const words[] = {"input ", "param ", "const "};
     const qn_ir_value *v = &p->g->values.at[number];
+    put_indent(p);
     put_text(p, words[v->kind]);
     put_value(p, number);
     put_text(p, " ");
@@ -153,13 +159,37 @@ static void put_leaf(printer *p, qn_val number) {
 int qn_ir_attr_differs(const qn_op_info *op, const qn_attr_info *a, const void *record) {
     const char *field = (const char *)record + a->offset, *initial = (const char *)op->attr_default + a->offset;
     if (a->kind == QN_ATTR_KIND_dims) return ((const qn_dims *)(const void *)field)->rank != 0;
+    if (a->kind == QN_ATTR_KIND_words) return ((const qn_code *)(const void *)field)->count != 0;
     return memcmp(field, initial, a->bytes) != 0;
+}
+
+static void put_statements(printer *p);
+
+/* Statements of its own between braces, its values in a scope of their own. */
+static void put_body(printer *p, const qn_graph *body) {
+    const qn_graph *outside = p->g;
+    put_text(p, "{\n");
+    p->g = body;
+    p->depth++;
+    put_statements(p);
+    p->depth--;
+    p->g = outside;
+    put_indent(p);
+    put_text(p, "}");
+}
+
+static void put_words(printer *p, const qn_code *list) {
+    char text[16];
+    for (int k = 0; k < list->count; k++)
+        put(p, text, (size_t)snprintf(text, sizeof text, "%s0x%08x", k ? ", " : "(", (unsigned)list->w[k]));
+    put_text(p, ")");
 }
 
 static void put_attribute(printer *p, const qn_attr_info *a, const void *field) {
     char text[QN_NUMBER_ROOM] = "0";
     int32_t i32 = 0;
     const qn_dims *list = field;
+    const qn_graph *body;
     put_text(p, a->name);
     put_text(p, "=");
     switch (a->kind) {
@@ -179,6 +209,11 @@ static void put_attribute(printer *p, const qn_attr_info *a, const void *field) 
             qn_ir_put_dim(p->g, list->d[k], put, p);
         }
         put_text(p, ")");
+        break;
+    case QN_ATTR_KIND_words: put_words(p, field); break;
+    case QN_ATTR_KIND_body:
+        memcpy(&body, field, sizeof body);
+        put_body(p, body);
         break;
     default:
         memcpy(&i32, field, sizeof i32);
@@ -215,6 +250,7 @@ static void put_attributes(printer *p, const qn_ir_node *n) {
 }
 
 static void put_node(printer *p, const qn_ir_node *n) {
+    put_indent(p);
     for (int i = 0; i < n->n_out; i++) {
         if (i) put_text(p, ", ");
         put_value(p, n->out + i);
@@ -246,12 +282,31 @@ static qn_status check_callbacks(const qn_graph *g, qn_error *error) {
     for (size_t k = 0; k < g->nodes.n; k++) {
         const qn_ir_node *n = &g->nodes.at[k];
         const qn_op_info *op = qn_op_describe(n->op);
+        for (int i = 0; i < op->n_attr; i++)
+            if (qn_ir_body(op, i, n->attr)) QN_TRY(check_callbacks(qn_ir_body(op, i, n->attr), error));
         for (int i = 0; n->attr && i < op->n_attr; i++)
             if (op->attr[i].kind == QN_ATTR_KIND_fn && qn_ir_attr_differs(op, &op->attr[i], n->attr))
                 return qn_error_set(error, QN_UNSUPPORTED, "node %zu: %s: attribute '%s' is a callback, which text cannot hold",
                                     k, op->name, op->attr[i].name);
     }
     return QN_OK;
+}
+
+static void put_statements(printer *p) {
+    const qn_graph *g = p->g;
+    for (size_t i = 0; i < g->values.n && p->status == QN_OK; i++) {
+        const qn_ir_value *v = &g->values.at[i];
+        if (v->kind != QN_VALUE_RESULT) put_leaf(p, (qn_val)i);
+        else if (v->output == 0) put_node(p, &g->nodes.at[v->node]);
+    }
+    for (size_t i = 0; i < g->outputs.n && p->status == QN_OK; i++) {
+        put_indent(p);
+        put_text(p, "output ");
+        put_value(p, g->outputs.at[i].value);
+        put_text(p, " ");
+        qn_ir_put_quoted(put, p, qn_ir_string(g, g->outputs.at[i].name));
+        put_text(p, "\n");
+    }
 }
 
 qn_status qn_graph_print(const qn_graph *g, qn_graph_write_fn write, void *user, qn_error *error) {
@@ -263,21 +318,11 @@ qn_status qn_graph_print(const qn_graph *g, qn_graph_write_fn write, void *user,
     p.write = write;
     p.user = user;
     p.status = QN_OK;
+    p.depth = 0;
     p.n = 0;
     put_text(&p, "quern graph 1\n");
     put_symbols(&p);
-    for (size_t i = 0; i < g->values.n && p.status == QN_OK; i++) {
-        const qn_ir_value *v = &g->values.at[i];
-        if (v->kind != QN_VALUE_RESULT) put_leaf(&p, (qn_val)i);
-        else if (v->output == 0) put_node(&p, &g->nodes.at[v->node]);
-    }
-    for (size_t i = 0; i < g->outputs.n && p.status == QN_OK; i++) {
-        put_text(&p, "output ");
-        put_value(&p, g->outputs.at[i].value);
-        put_text(&p, " ");
-        qn_ir_put_quoted(put, &p, qn_ir_string(g, g->outputs.at[i].name));
-        put_text(&p, "\n");
-    }
+    put_statements(&p);
     flush(&p);
     return p.status == QN_OK ? QN_OK : qn_error_set(error, p.status, "the text of a graph could not be written");
 }

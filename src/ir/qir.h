@@ -18,9 +18,10 @@ typedef struct qir_name { /* of a value */
 } qir_name;
 
 typedef struct qir_reader {
-    const char *at, *end, *line_start;
-    long line;
-    qn_graph *g;
+    const char *at, *start, *end; /* the cursor, and the text */
+    qn_graph *g;                  /* that is being read: the outermost, or a body */
+    qn_arena *arena;              /* the outermost's: what the reader needs counts there */
+    int depth;                    /* of the body that is being read; 0 outside */
     qn_error *error;
     int failed;
     QN_VEC(qir_name) names; /* a hash table, a power of two long; free slots have no text */
@@ -47,6 +48,7 @@ int qn_qir_value_name(qir_reader *r, qir_span *name);             /* %name */
 int qn_qir_integer(qir_reader *r, const char *what, int64_t *value);
 int qn_qir_number(qir_reader *r, qir_span *number); /* anything that looks like one */
 int qn_qir_string(qir_reader *r, const char *what); /* into r->string */
+int qn_qir_hex_digit(char c);                       /* its value, -1 when it is none */
 int qn_qir_is(qir_span word, const char *text);
 /* A span as a C string of at most size - 1 bytes. */
 const char *qn_qir_copy(qir_span span, char *text, size_t size);
@@ -59,6 +61,8 @@ int qn_qir_dim(qir_reader *r, int64_t *dim);
 int qn_qir_type(qir_reader *r, qn_shape *shape);
 /* {name=value, ...} over a record of defaults. */
 int qn_qir_attributes(qir_reader *r, const qn_op_info *op, void *record);
+/* {statements} of a body, which becomes r->g's. */
+int qn_qir_body(qir_reader *r, const qn_graph **body);
 /* Bytes of a constant into r->data. */
 int qn_qir_constant(qir_reader *r, const qn_shape *shape);
 

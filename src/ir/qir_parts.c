@@ -29,12 +29,12 @@ int qn_qir_find(qir_reader *r, qir_span name, qn_val *value) {
 /* Twice as many slots, every name in its new place. */
 static int grow_names(qir_reader *r) {
     size_t n = r->names.n ? r->names.n * 2 : 64;
-    qir_name *slots = qn_arena_resize(&r->g->arena, NULL, n, sizeof *slots);
+    qir_name *slots = qn_arena_resize(r->arena, NULL, n, sizeof *slots);
     if (!slots) return qn_qir_no_memory(r);
     memset(slots, 0, n * sizeof *slots);
     for (size_t i = 0; i < r->names.n; i++)
         if (r->names.at[i].text.at) *slot_of(slots, n, r->names.at[i].text, r->names.at[i].hash) = r->names.at[i];
-    qn_arena_release(&r->g->arena, r->names.at);
+    qn_arena_release(r->arena, r->names.at);
     r->names.at = slots;
     r->names.n = n;
     return 1;
@@ -51,7 +51,7 @@ int qn_qir_define(qir_reader *r, qir_span name, qn_val value) {
     return 1;
 }
 
-/* ---- Dims and types. Brackets are the only thing in the language that nests; their depth is bounded by the longest dim there can be. */
+/* ---- Dims and types. Brackets nest no deeper than the longest dim there can be. */
 
 static int symbol(qir_reader *r, int64_t *dim) {
     char text[64];
@@ -103,9 +103,10 @@ static int sum(qir_reader *r, int depth, int64_t *dim) {
     if (!product(r, depth, dim)) return 0;
     for (;;) {
         const char *at = r->at;
-        if (!qn_qir_accept(r, '+')) return 1;
+        int plus = qn_qir_accept(r, '+');
+        if (!plus && !qn_qir_accept(r, '-')) return 1;
         if (!product(r, depth, &right)) return 0;
-        *dim = qn_graph_dim_add(r->g, *dim, right);
+        *dim = plus ? qn_graph_dim_add(r->g, *dim, right) : qn_graph_dim_sub(r->g, *dim, right);
         if (!qn_qir_check_graph(r, at)) return 0;
     }
 }
@@ -149,6 +150,29 @@ static int dims_list(qir_reader *r, qn_dims *list) {
     return qn_qir_expect(r, ')', "behind a list");
 }
 
+/* Words of a program, each as 0x and up to eight digits. */
+static int words_list(qir_reader *r, qn_code *list) {
+    memset(list, 0, sizeof *list);
+    if (!qn_qir_expect(r, '(', "before a program")) return 0;
+    do {
+        char text[64];
+        qir_span word;
+        uint32_t v = 0;
+        if (list->count == QN_MAX_WORDS) return qn_qir_fail(r, r->at, "more than %d words in a program", QN_MAX_WORDS);
+        if (!qn_qir_number(r, &word)) return 0;
+        size_t n = word.n > 2 && word.n <= 10 && word.at[0] == '0' && word.at[1] == 'x' ? 2 : 0;
+        for (; n && n < word.n; n++) {
+            int digit = qn_qir_hex_digit(word.at[n]);
+            if (digit < 0) break;
+            v = v << 4 | (uint32_t)digit;
+        }
+        if (n == 0 || n < word.n)
+            return qn_qir_fail(r, word.at, "'%s' is no word: 0x and one to eight digits", qn_qir_copy(word, text, sizeof text));
+        list->w[list->count++] = v;
+    } while (qn_qir_accept(r, ','));
+    return qn_qir_expect(r, ')', "behind a program");
+}
+
 /* Numbers of 32 bits, whose ranges the op's guard checks further. */
 static int small_number(qir_reader *r, qn_dtype as, void *field) {
     char text[64];
@@ -166,10 +190,12 @@ static int attribute_value(qir_reader *r, const qn_attr_info *a, const char *at,
     case QN_ATTR_KIND_bool: return small_number(r, QN_DTYPE_I32, field);
     case QN_ATTR_KIND_i64: return qn_qir_dim(r, field);
     case QN_ATTR_KIND_dims: return dims_list(r, field);
+    case QN_ATTR_KIND_words: return words_list(r, field);
     case QN_ATTR_KIND_dtype:
         if (!dtype(r, a->required ? 0 : 1, &number)) return 0;
         memcpy(field, &number, sizeof number);
         return 1;
+    case QN_ATTR_KIND_body: return qn_qir_body(r, field);
     case QN_ATTR_KIND_fn: break;
     }
     return qn_qir_fail(r, at, "attribute '%s' is a callback, which text cannot hold", a->name);
@@ -215,7 +241,7 @@ static int constant_bytes(qir_reader *r) {
     if (!quote) return qn_qir_fail(r, start, "these bytes are not closed");
     while (pad < 2 && pad < n && r->at[n - 1 - pad] == '=') pad++;
     if (n % 4) return qn_qir_fail(r, start, "base64 comes in groups of four, here are %zu characters", n);
-    if (!QN_VEC_ROOM(&r->g->arena, &r->data, n / 4 * 3 + 1)) return qn_qir_no_memory(r);
+    if (!QN_VEC_ROOM(r->arena, &r->data, n / 4 * 3 + 1)) return qn_qir_no_memory(r);
     for (size_t i = 0; i < n; i += 4) {
         uint32_t group = 0;
         for (size_t k = 0; k < 4; k++) {
@@ -241,7 +267,7 @@ int qn_qir_constant(qir_reader *r, const qn_shape *shape) {
     if (!qn_ir_number_is((qn_dtype)shape->dtype))
         return qn_qir_fail(r, r->at, "the data of %s is written as bytes: base64 in quotes", type->name);
     do {
-        if (!QN_VEC_ROOM(&r->g->arena, &r->data, 8)) return qn_qir_no_memory(r);
+        if (!QN_VEC_ROOM(r->arena, &r->data, 8)) return qn_qir_no_memory(r);
         if (!qn_qir_number(r, &number)) return 0;
         if (!qn_ir_number_parse((qn_dtype)shape->dtype, number.at, number.n, r->data.at + r->data.n))
             return qn_qir_fail(r, number.at, "'%s' is no %s number", qn_qir_copy(number, text, sizeof text), type->name);

@@ -5,9 +5,13 @@
 #include "ir/qir.h"
 
 static void set_error(qir_reader *r, const char *at, qn_status status, const char *sentence) {
+    long line = 1;
+    const char *line_start = r->start;
     if (r->failed) return;
     r->failed = 1;
-    qn_error_set(r->error, status, "%ld:%ld: %s", r->line, (long)(at - r->line_start) + 1, sentence);
+    for (const char *c = r->start; c < at; c++) /* once, so nobody need count lines on the way */
+        if (*c == '\n') line++, line_start = c + 1;
+    qn_error_set(r->error, status, "%ld:%ld: %s", line, (long)(at - line_start) + 1, sentence);
     /* Names of a file from anywhere end up on somebody's terminal: nothing in them may move its cursor. */
     for (char *c = r->error->text; *c; c++)
         if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
@@ -47,8 +51,7 @@ int qn_qir_at_line_end(qir_reader *r) {
 int qn_qir_next_line(qir_reader *r) {
     while (r->at < r->end && *r->at != '\n') r->at++;
     if (r->at == r->end) return 0;
-    r->line_start = ++r->at;
-    r->line++;
+    r->at++;
     return 1;
 }
 
@@ -133,7 +136,7 @@ int qn_qir_number(qir_reader *r, qir_span *number) {
     return number->n ? 1 : qn_qir_fail(r, r->at, "expected a number, found %s", describe_here(r, here, sizeof here));
 }
 
-static int hex_digit(char c) {
+int qn_qir_hex_digit(char c) {
     return is_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
@@ -143,7 +146,7 @@ static int escaped(qir_reader *r) {
     char c = *r->at++;
     if (c == '"' || c == '\\') return c;
     if (c != 'x' || r->end - r->at < 2) return -1;
-    int high = hex_digit(r->at[0]), low = hex_digit(r->at[1]);
+    int high = qn_qir_hex_digit(r->at[0]), low = qn_qir_hex_digit(r->at[1]);
     r->at += 2;
     return high < 0 || low < 0 || high + low == 0 ? -1 : high * 16 + low;
 }
@@ -162,12 +165,12 @@ int qn_qir_string(qir_reader *r, const char *what) {
         if (c == '\\' && (c = escaped(r)) < 0)
             return qn_qir_fail(r, at, "an escape is \\\" or \\\\ or \\x and two hexadecimal digits, not 00");
         if (c == 0) return qn_qir_fail(r, at, "a zero byte cannot be in a string");
-        if (!QN_VEC_ROOM(&r->g->arena, &r->string, 2)) return qn_qir_no_memory(r);
+        if (!QN_VEC_ROOM(r->arena, &r->string, 2)) return qn_qir_no_memory(r);
         r->string.at[r->string.n++] = (char)c;
     }
     if (r->at == r->end || *r->at != '"') return qn_qir_fail(r, start, "this string is not closed");
     r->at++;
-    if (!QN_VEC_ROOM(&r->g->arena, &r->string, 1)) return qn_qir_no_memory(r);
+    if (!QN_VEC_ROOM(r->arena, &r->string, 1)) return qn_qir_no_memory(r);
     r->string.at[r->string.n] = 0;
     return 1;
 }

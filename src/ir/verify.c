@@ -11,7 +11,10 @@ typedef struct verifier {
     void *user;
     int faults;
     int dims_are_sound; /* shapes may be evaluated */
+    int depth;          /* of bodies around it */
 } verifier;
+
+static void check_graph(verifier *v);
 
 static QN_PRINTF(4, 5) void report(verifier *v, int32_t node, qn_val value, const char *format, ...) {
     char text[600];
@@ -210,6 +213,57 @@ static int check_node_links(verifier *v, int32_t number, const qn_ir_node *n, in
     return v->faults == before;
 }
 
+/* ---- Bodies */
+
+typedef struct body_place {
+    verifier *outside;
+    int32_t node;
+    const char *op, *attr;
+} body_place;
+
+/* A fault in a body is one of the node it belongs to. */
+static void report_from_body(void *user, const qn_graph_fault *fault) {
+    const body_place *at = user;
+    report(at->outside, at->node, QN_VAL_NONE, "node %d: %s: %s: %s", at->node, at->op, at->attr, fault->text);
+}
+
+static int has_its_symbols(const qn_graph *g, const qn_graph *body) {
+    if (body->symbols.n > g->symbols.n) return 0;
+    for (size_t i = 0; i < body->symbols.n; i++) {
+        const qn_ir_symbol *a = &g->symbols.at[i], *b = &body->symbols.at[i];
+        if (strcmp(text_of(g, a->name), text_of(body, b->name)) != 0 || a->least != b->least || a->most != b->most ||
+            a->multiple_of != b->multiple_of)
+            return 0;
+    }
+    return 1;
+}
+
+static void check_body(verifier *v, int32_t number, const qn_op_info *op, int i, const qn_graph *body) {
+    body_place at = {v, number, op->name, op->attr[i].name};
+    verifier inside = {body, report_from_body, &at, 0, 0, v->depth + 1};
+    size_t k = 0;
+    while (k < v->g->bodies.n && v->g->bodies.at[k] != body) k++;
+    if (k == v->g->bodies.n) {
+        report(v, number, QN_VAL_NONE, "node %d: %s: %s is not one of the graph's bodies", number, op->name, at.attr);
+        return;
+    }
+    if (v->depth == QN_IR_MAX_DEPTH || body->depth >= v->g->depth) {
+        report(v, number, QN_VAL_NONE, "node %d: %s: %s is deeper than bodies may be in one another", number, op->name, at.attr);
+        return;
+    }
+    if (!has_its_symbols(v->g, body))
+        report(v, number, QN_VAL_NONE, "node %d: %s: %s has other symbols", number, op->name, at.attr);
+    check_graph(&inside);
+}
+
+static void check_bodies(verifier *v, int32_t number, const qn_ir_node *n) {
+    const qn_op_info *op = qn_op_describe(n->op);
+    for (int i = 0; i < op->n_attr; i++) {
+        const qn_graph *body = qn_ir_body(op, i, n->attr);
+        if (body) check_body(v, number, op, i, body);
+    }
+}
+
 /* The op's guard and shape rule once more, and what they give against what is stored. */
 static void check_node_shapes(verifier *v, int32_t number, const qn_ir_node *n) {
     const qn_graph *g = v->g;
@@ -254,8 +308,53 @@ static void check_nodes(verifier *v) {
     int32_t next_out = 0;
     for (size_t i = 0; i < v->g->nodes.n; i++) {
         const qn_ir_node *n = &v->g->nodes.at[i];
-        if (check_node_links(v, (int32_t)i, n, &next_out)) check_node_shapes(v, (int32_t)i, n);
+        int before = v->faults;
+        if (!check_node_links(v, (int32_t)i, n, &next_out)) continue;
+        check_bodies(v, (int32_t)i, n);
+        if (v->faults == before) check_node_shapes(v, (int32_t)i, n); /* rules look into bodies that are sound */
     }
+}
+
+/* ---- Memory that is updated in place. Views share their source's memory, and an output of the same number as a state source is that
+ * source afterwards: whoever reads the memory under its old name later reads something else than it says. */
+
+typedef struct memory {
+    qn_val root;     /* the value that made this state of the memory */
+    int32_t updater; /* of a root: the node that made another state of it, -1 when none has */
+} memory;
+
+static void check_read(verifier *v, const memory *of, int32_t reader, qn_val value) {
+    int32_t by = of[of[value].root].updater;
+    if (by < 0) return;
+    const char *name = qn_op_describe(v->g->nodes.at[by].op)->name;
+    if (reader >= 0)
+        report(v, reader, value, "node %d: %s: value %d is read after node %d, %s, has updated it in place", reader,
+               qn_op_describe(v->g->nodes.at[reader].op)->name, value, by, name);
+    else report(v, -1, value, "value %d is an output, but node %d, %s, updates it in place", value, by, name);
+}
+
+static void follow_node(verifier *v, memory *of, int32_t number, const qn_ir_node *n) {
+    const qn_op_info *op = qn_op_describe(n->op);
+    const qn_val *src = qn_ir_sources(v->g, n);
+    for (int i = 0; i < n->n_src; i++)
+        if (src[i] != QN_VAL_NONE && !(op->src[i].flags & QN_SLOT_SHAPE)) check_read(v, of, number, src[i]);
+    for (int i = 0; i < n->n_src; i++)
+        if (src[i] != QN_VAL_NONE && (op->src[i].flags & QN_SLOT_STATE)) of[of[src[i]].root].updater = number;
+    for (int i = 0; i < n->n_out; i++)
+        of[n->out + i] = (memory){op->is_view && n->n_src && src[0] != QN_VAL_NONE ? of[src[0]].root : n->out + i, -1};
+}
+
+/* Only of a graph that has no other fault: nothing is looked at twice here. */
+static void check_updates(verifier *v) {
+    const qn_graph *g = v->g;
+    qn_arena scratch;
+    qn_arena_init(&scratch, 0);
+    memory *of = qn_arena_alloc(&scratch, g->values.n, sizeof *of);
+    if (!of) report(v, -1, QN_VAL_NONE, "no memory to check what is updated in place");
+    for (size_t i = 0; of && i < g->values.n; i++) of[i] = (memory){(qn_val)i, -1};
+    for (size_t i = 0; of && i < g->nodes.n; i++) follow_node(v, of, (int32_t)i, &g->nodes.at[i]);
+    for (size_t i = 0; of && i < g->outputs.n; i++) check_read(v, of, -1, g->outputs.at[i].value);
+    qn_arena_destroy(&scratch);
 }
 
 static void check_outputs(verifier *v) {
@@ -273,17 +372,37 @@ static void check_outputs(verifier *v) {
     }
 }
 
+static void check_inputs(verifier *v) {
+    const qn_graph *g = v->g;
+    size_t n = 0;
+    for (size_t i = 0; i < g->values.n; i++) {
+        if (g->values.at[i].kind == QN_VALUE_PARAM && v->depth)
+            report(v, -1, (qn_val)i, "param '%s' is in a body, which has none", text_of(g, g->values.at[i].name));
+        if (g->values.at[i].kind != QN_VALUE_INPUT) continue;
+        if (n >= g->inputs.n || g->inputs.at[n] != (qn_val)i)
+            report(v, -1, (qn_val)i, "input '%s' is not number %zu of the inputs", text_of(g, g->values.at[i].name), n);
+        n++;
+    }
+    if (n < g->inputs.n) report(v, -1, QN_VAL_NONE, "%zu inputs are listed, there are %zu", g->inputs.n, n);
+}
+
+static void check_graph(verifier *v) {
+    if (v->g->error.status != QN_OK) {
+        report(v, -1, QN_VAL_NONE, "it could not be built: %s", v->g->error.text);
+        return;
+    }
+    check_symbols(v);
+    check_dims(v);
+    check_values(v);
+    check_inputs(v);
+    check_nodes(v);
+    check_outputs(v);
+    if (v->faults == 0) check_updates(v);
+}
+
 qn_status qn_graph_verify(const qn_graph *g, qn_graph_fault_fn fault, void *user) {
     if (!g) return QN_ARGUMENT;
-    verifier v = {g, fault, user, 0, 0};
-    if (g->error.status != QN_OK) {
-        report(&v, -1, QN_VAL_NONE, "it could not be built: %s", g->error.text);
-        return QN_INVALID;
-    }
-    check_symbols(&v);
-    check_dims(&v);
-    check_values(&v);
-    check_nodes(&v);
-    check_outputs(&v);
+    verifier v = {g, fault, user, 0, 0, 0};
+    check_graph(&v);
     return v.faults ? QN_INVALID : QN_OK;
 }

@@ -62,6 +62,17 @@ static qn_status check_number(qn_infer_call *c, int i, double v) {
     return QN_OK;
 }
 
+/* Nothing may hide behind the last word: records are compared by their bytes. */
+static qn_status check_words(qn_infer_call *c, int i, const qn_code *list) {
+    if (list->count < 0 || list->count > QN_MAX_WORDS)
+        return qn_reject(c, QN_INVALID, QN_ARG_ATTR, i, QN_REASON_ATTR_RANK, -1, QN_MAX_WORDS, list->count);
+    if (list->reserved) return qn_reject(c, QN_INVALID, QN_ARG_ATTR, i, QN_REASON_RECORD_RESERVED, -1, 0, list->reserved);
+    if (list->count == 0) return qn_reject(c, QN_INVALID, QN_ARG_ATTR, i, QN_REASON_ATTR_MISSING, -1, 0, 0);
+    for (int k = list->count; k < QN_MAX_WORDS; k++)
+        if (list->w[k]) return qn_reject(c, QN_INVALID, QN_ARG_ATTR, i, QN_REASON_RECORD_RESERVED, k, 0, list->w[k]);
+    return QN_OK;
+}
+
 static qn_status check_attribute(qn_infer_call *c, int i) {
     const qn_attr_info *f = &c->info->attr[i];
     const char *field = (const char *)c->attr + f->offset;
@@ -85,7 +96,11 @@ static qn_status check_attribute(qn_infer_call *c, int i) {
         if (f->required && d->rank == 0) return qn_reject(c, QN_INVALID, QN_ARG_ATTR, i, QN_REASON_ATTR_MISSING, -1, 0, 0);
         return QN_OK;
     }
+    case QN_ATTR_KIND_words: return check_words(c, i, (const qn_code *)(const void *)field);
     case QN_ATTR_KIND_fn: return QN_OK;
+    case QN_ATTR_KIND_body:
+        if (*(const qn_graph *const *)(const void *)field) return QN_OK;
+        return qn_reject(c, QN_INVALID, QN_ARG_ATTR, i, QN_REASON_ATTR_MISSING, -1, 0, 0);
     }
     return QN_OK;
 }
@@ -146,6 +161,7 @@ qn_status qn_guard_sources(const qn_request *q, int need_data, qn_guarded *g, qn
     c->flops_each = 0;
     QN_TRY(check_record(q, c));
     g->info = c->info;
+    if (need_data && c->info->n_body) return qn_reject(c, QN_UNSUPPORTED, QN_ARG_REQUEST, 0, QN_REASON_PLAN_ONLY, -1, 0, 0);
     for (int i = 0; i < c->info->n_src; i++) {
         if (i >= q->n_src && q->src[i]) return qn_reject(c, QN_INVALID, QN_ARG_SOURCE, i, QN_REASON_NOT_TAKEN, -1, 0, 0);
         QN_TRY(check_source(c, i, q->src[i], need_data, &g->src[i]));

@@ -3,6 +3,7 @@
 #include "op/op_broadcast.h"
 
 #include "op/op_emit.h"
+#include "op/scalar_math.h"
 #include "op/op_layout.h"
 
 /* ---- Shape rules */
@@ -157,12 +158,18 @@ COMPARE(le, <=)
 COMPARE(gt, >)
 COMPARE(ge, >=)
 
-qn_status qn_ref_compare(const qn_call *c) {
-    static const qn_run2_fn floats[] = {
+static const qn_run2_fn floats[] = {
 #define QN_COMPARE(name, formula) float_##name,
 #include <quern/compare.def>
 #undef QN_COMPARE
-    };
+};
+
+double qn_op_compare(int subop, double a, double b) {
+    floats[subop](&a, &b, 1);
+    return a;
+}
+
+qn_status qn_ref_compare(const qn_call *c) {
     static const qn_op_integer_fn integers[] = {
 #define QN_COMPARE(name, formula) integer_##name,
 #include <quern/compare.def>
@@ -186,12 +193,18 @@ LOGIC(or, x || z)
 LOGIC(xor, x != z)
 LOGIC(not, !x)
 
-qn_status qn_ref_logic(const qn_call *c) {
-    static const qn_run2_fn truths[] = {
+static const qn_run2_fn truths[] = {
 #define QN_LOGIC(name, formula) truth_##name,
 #include <quern/logic.def>
 #undef QN_LOGIC
-    };
+};
+
+double qn_op_logic(int subop, double a, double b) {
+    truths[subop](&a, &b, 1);
+    return a;
+}
+
+qn_status qn_ref_logic(const qn_call *c) {
     qn_op_pairs(c->dst[0], c->src[0], c->src[c->subop == QN_LOGIC_not ? 0 : 1], truths[c->subop]);
     return QN_OK;
 }

@@ -3,6 +3,7 @@
 
 #include "op/op_broadcast.h"
 #include "op/op_emit.h"
+#include "op/scalar_math.h"
 
 /* ---- Functions of floats */
 
@@ -71,12 +72,18 @@ static int64_t integer_mod(int64_t a, int64_t b) {
     return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
 
-qn_status qn_ref_arith(const qn_call *c) {
-    static const qn_run2_fn floats[] = {
+static const qn_run2_fn floats[] = {
 #define QN_ARITH(name, formula) float_##name,
 #include <quern/arith.def>
 #undef QN_ARITH
-    };
+};
+
+double qn_op_arith(int subop, double a, double b) {
+    floats[subop](&a, &b, 1);
+    return a;
+}
+
+qn_status qn_ref_arith(const qn_call *c) {
     static const qn_op_integer_fn integers[] = {
 #define QN_ARITH(name, formula) integer_##name,
 #include <quern/arith.def>

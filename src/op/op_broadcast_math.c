@@ -4,6 +4,7 @@
 
 #include "op/op_emit.h"
 #include "op/ref.h"
+#include "op/scalar_math.h"
 
 #define TWO_OVER_ROOT_PI 1.12837916709551257390
 #define LN_2 0.69314718055994530942
@@ -53,6 +54,9 @@ static const scalar_fn derivatives[] = {
 #include <quern/math.def>
 #undef QN_MATH
 };
+
+double qn_op_math(int subop, double x) { return functions[subop](x); }
+double qn_op_math_slope(int subop, double x) { return derivatives[subop](x); }
 
 static double apply(double x, const void *p) { return (*(const scalar_fn *)p)(x); }
 static double apply_times(double g, double x, const void *p) { return g * (*(const scalar_fn *)p)(x); }

@@ -4,6 +4,7 @@
 
 #include "op/op_emit.h"
 #include "op/ref.h"
+#include "op/scalar_math.h"
 
 /* ---- Shape rules */
 
@@ -104,24 +105,21 @@ static double f_cos(double x, const void *p) {
 
 static double f_scale(double x, const void *p) {
     const qn_attr_scale *at = p;
-    return at->b == 0 ? (double)at->s * x : (double)at->s * x + (double)at->b;
+    return qn_scale(x, (double)at->s, (double)at->b);
 }
 
 static double f_clamp(double x, const void *p) {
     const qn_attr_clamp *at = p;
-    if (isnan(x)) return x;
-    return x < (double)at->min ? (double)at->min : x > (double)at->max ? (double)at->max : x;
+    return qn_clamp(x, (double)at->min, (double)at->max);
 }
 
 static double f_leaky_relu(double x, const void *p) {
-    const qn_attr_leaky_relu *at = p;
-    return x > 0 ? x : isnan(x) ? x : (double)at->slope * x;
+    return qn_leaky_relu(x, (double)((const qn_attr_leaky_relu *)p)->slope);
 }
 
 static double f_silu_back(double g, double x, const void *p) {
     (void)p;
-    double s = 1 / (1 + exp(-x));
-    return g * s * (1 + x * (1 - s));
+    return qn_silu_back(g, x);
 }
 
 #define MAP1(op)                                        \

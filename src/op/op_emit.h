@@ -16,6 +16,7 @@ typedef struct qn_emitter {
     qn_status (*apply)(void *self, int op, int subop, int n_src, const qn_val *src, const void *attr, int n_out, qn_val *out);
     /* Shape and dtype of a value; valid until the next apply. */
     const qn_shape *(*shape)(void *self, qn_val value);
+    qn_graph *graph; /* that apply adds to, for rules that must build bodies for it; NULL when ops run at once */
 } qn_emitter;
 
 struct qn_vjp_call {

@@ -24,14 +24,17 @@
 #define QN_CLASS_NUMBER (BIT(BOOL) - BIT(F64)) /* floats and integers */
 #define QN_CLASS_NUMBER_BOOL (QN_CLASS_NUMBER | BIT(BOOL))
 #define QN_CLASS_INDEX_U32 (QN_CLASS_INDEX | BIT(U32))
+#define QN_CLASS_SCALAR (QN_CLASS_FLOAT_BOOL | BIT(I8) | BIT(U8) | BIT(I16) | BIT(I32) | BIT(U32)) /* what a double holds */
 
 _Static_assert(QN_DTYPE_COUNT <= 64, "dtype sets are 64-bit masks");
 
-/* ---- Counts, worked out by the compiler: slots in the second byte, required slots in the first, views in the third */
+/* ---- Counts, worked out by the compiler: slots in the second byte, required slots in the first, views in the third;
+ * attributes in the first byte, those of them that are bodies in the second */
 
 #define QN_IN(name, class) +0x101
 #define QN_INP(name, class) +0x101
 #define QN_OPT(name, class) +0x100
+#define QN_INP_OPT(name, class) +0x100
 #define QN_IDX(name, class) +0x101
 #define QN_IDX_OPT(name, class) +0x100
 #define QN_STATE(name, class) +0x101
@@ -43,7 +46,9 @@ _Static_assert(QN_DTYPE_COUNT <= 64, "dtype sets are 64-bit masks");
 #define QN_ATTR_REQ(type, name, low, high) +1
 #define QN_DIMS(name) +1
 #define QN_DIMS_REQ(name) +1
+#define QN_WORDS(name) +1
 #define QN_FN(type, name) +1
+#define QN_BODY(name) +0x101
 #define QN_OP(name, origin, family, inputs, outputs, infer, vjp, cases, attrs, summary)  \
     enum { N_SRC_##name = 0 inputs, N_DST_##name = 0 outputs, N_ATTR_##name = 0 attrs }; \
     _Static_assert(sizeof(qn_attr_##name) <= QN_ATTR_BYTES_MAX, #name);                  \
@@ -53,6 +58,7 @@ _Static_assert(QN_DTYPE_COUNT <= 64, "dtype sets are 64-bit masks");
 #undef QN_IN
 #undef QN_INP
 #undef QN_OPT
+#undef QN_INP_OPT
 #undef QN_IDX
 #undef QN_IDX_OPT
 #undef QN_STATE
@@ -64,7 +70,9 @@ _Static_assert(QN_DTYPE_COUNT <= 64, "dtype sets are 64-bit masks");
 #undef QN_ATTR_REQ
 #undef QN_DIMS
 #undef QN_DIMS_REQ
+#undef QN_WORDS
 #undef QN_FN
+#undef QN_BODY
 
 /* ---- Default attribute records */
 
@@ -72,7 +80,9 @@ _Static_assert(QN_DTYPE_COUNT <= 64, "dtype sets are 64-bit masks");
 #define QN_ATTR_REQ(type, name, low, high)
 #define QN_DIMS(name)
 #define QN_DIMS_REQ(name)
+#define QN_WORDS(name)
 #define QN_FN(type, name)
+#define QN_BODY(name)
 #define QN_OP(name, origin, family, inputs, outputs, infer, vjp, cases, attrs, summary) \
     static const qn_attr_##name default_##name = {.size = sizeof(qn_attr_##name), .version = QN_ATTR_VERSION, attrs};
 #include <quern/ops.def>
@@ -81,7 +91,9 @@ _Static_assert(QN_DTYPE_COUNT <= 64, "dtype sets are 64-bit masks");
 #undef QN_ATTR_REQ
 #undef QN_DIMS
 #undef QN_DIMS_REQ
+#undef QN_WORDS
 #undef QN_FN
+#undef QN_BODY
 
 /* ---- Sub-ops, for the ops that have them */
 
@@ -151,7 +163,8 @@ static const subop_list subops[QN_OP_COUNT] = {[QN_OP_unary] = {QN_UNARY_COUNT, 
                                                [QN_OP_scan] = {QN_SCAN_COUNT, scan_names},
                                                [QN_OP_scan_back] = {QN_SCAN_COUNT, scan_names},
                                                [QN_OP_pool] = {QN_REDUCE_COUNT, reduce_names},
-                                               [QN_OP_pool_back] = {QN_REDUCE_COUNT, reduce_names}};
+                                               [QN_OP_pool_back] = {QN_REDUCE_COUNT, reduce_names},
+                                               [QN_OP_linear_glu] = {QN_GLU_COUNT, glu_names}};
 
 /* ---- Descriptions. One function per op, because only a scope of its own can give the field macros the struct's name, which
  * offsetof needs. */
@@ -159,6 +172,7 @@ static const subop_list subops[QN_OP_COUNT] = {[QN_OP_unary] = {QN_UNARY_COUNT, 
 #define QN_IN(name, class) {#name, QN_CLASS_##class, 0},
 #define QN_INP(name, class) {#name, QN_CLASS_##class, QN_SLOT_IN_PLACE},
 #define QN_OPT(name, class) {#name, QN_CLASS_##class, QN_SLOT_OPTIONAL},
+#define QN_INP_OPT(name, class) {#name, QN_CLASS_##class, QN_SLOT_IN_PLACE | QN_SLOT_OPTIONAL},
 #define QN_IDX(name, class) {#name, QN_CLASS_##class, QN_SLOT_INDEX},
 #define QN_IDX_OPT(name, class) {#name, QN_CLASS_##class, QN_SLOT_INDEX | QN_SLOT_OPTIONAL},
 #define QN_STATE(name, class) {#name, QN_CLASS_##class, QN_SLOT_STATE},
@@ -179,7 +193,9 @@ static const subop_list subops[QN_OP_COUNT] = {[QN_OP_unary] = {QN_UNARY_COUNT, 
 #define QN_ATTR_REQ(type, name, low, high) FIELD(name, type, 1, 0, low, high)
 #define QN_DIMS(name) FIELD(name, dims, 0, 0, 0, 0)
 #define QN_DIMS_REQ(name) FIELD(name, dims, 1, 0, 0, 0)
+#define QN_WORDS(name) FIELD(name, words, 1, 0, 0, 0)
 #define QN_FN(type, name) FIELD(name, fn, 0, 0, 0, 0)
+#define QN_BODY(name) FIELD(name, body, 1, 0, 0, 0)
 #define QN_VJP(rule) #rule, NULL
 #define QN_NO_VJP(why) NULL, why
 #define QN_OP(name, origin, family, inputs, outputs, infer, vjp, cases, attrs, summary)                                \
@@ -198,13 +214,14 @@ static const subop_list subops[QN_OP_COUNT] = {[QN_OP_unary] = {QN_UNARY_COUNT, 
                                         N_DST_##name >> 8 & 255,                                                       \
                                         src,                                                                           \
                                         dst,                                                                           \
-                                        N_ATTR_##name,                                                                 \
+                                        N_ATTR_##name & 255,                                                           \
                                         attr,                                                                          \
                                         sizeof(record),                                                                \
                                         &default_##name,                                                               \
                                         vjp,                                                                           \
                                         N_DST_##name >> 16,                                                            \
-                                        #cases};                                                                       \
+                                        #cases,                                                                        \
+                                        N_ATTR_##name >> 8};                                                           \
         return &info;                                                                                                  \
     }
 #include <quern/ops.def>

@@ -210,6 +210,9 @@ static const scalar_fn derivatives[] = {
 #undef QN_UNARY
 };
 
+double qn_op_unary(int subop, double x) { return functions[subop](x, NULL); }
+double qn_op_unary_slope(int subop, double x) { return derivatives[subop](x, NULL); }
+
 /* A sub-op and its attributes, for the maps. */
 typedef struct chosen {
     scalar_fn f;

@@ -25,14 +25,3 @@ qn_status qn_infer(const qn_request *request, qn_tensor *out, int *n_out, qn_res
     *n_out = g.infer.n_out;
     return QN_OK;
 }
-
-qn_status qn_workspace_bytes(const qn_request *request, size_t *bytes, qn_result *result) {
-    qn_result local, *r = result ? result : &local;
-    qn_guarded g;
-    qn_result_begin(request, r);
-    if (!request || !bytes) return (qn_status)(r->status = QN_ARGUMENT);
-    *bytes = 0;
-    QN_TRY(qn_guard_sources(request, 0, &g, r));
-    *bytes = g.infer.workspace;
-    return QN_OK;
-}

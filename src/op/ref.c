@@ -13,6 +13,17 @@ void qn_rows_begin(qn_rows *it, int rank, const int64_t *shape) {
     }
 }
 
+void qn_rows_begin_at(qn_rows *it, int rank, const int64_t *shape, int64_t row) {
+    qn_rows_begin(it, rank, shape);
+    if (!it->live) return;
+    it->row = row;
+    for (int i = rank - 2; i >= 0; i--) {
+        it->index[i] = row % shape[i];
+        row /= shape[i];
+    }
+    it->live = row == 0;
+}
+
 void qn_rows_next(qn_rows *it) {
     it->row++;
     for (int i = it->rank - 2; i >= 0; i--) {

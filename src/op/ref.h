@@ -44,6 +44,8 @@ typedef struct qn_rows {
 } qn_rows;
 
 void qn_rows_begin(qn_rows *it, int rank, const int64_t *shape);
+/* The same from row number `row` on. */
+void qn_rows_begin_at(qn_rows *it, int rank, const int64_t *shape, int64_t row);
 void qn_rows_next(qn_rows *it);
 /* First byte of this row in a tensor of the walked shape (leading ones aside). */
 char *qn_row(const qn_rows *it, const qn_tensor *t);

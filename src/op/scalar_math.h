@@ -1,4 +1,4 @@
-/* Scalar functions that unary, glu and their gradients share, over doubles. */
+/* Scalar functions that several families share, over doubles. */
 #ifndef QN_OP_SCALAR_MATH_H
 #define QN_OP_SCALAR_MATH_H
 
@@ -34,5 +34,22 @@ static inline double qn_silu_d(double x) {
     double s = qn_sigmoid(x), bend = s * (1 - s);
     return s + (bend == 0 ? 0 : x * bend);
 }
+static inline double qn_silu_back(double g, double x) {
+    double s = 1 / (1 + exp(-x));
+    return g * s * (1 + x * (1 - s));
+}
+
+static inline double qn_scale(double x, double s, double b) { return b == 0 ? s * x : s * x + b; }
+static inline double qn_clamp(double x, double low, double high) { return isnan(x) ? x : x < low ? low : x > high ? high : x; }
+static inline double qn_leaky_relu(double x, double slope) { return x > 0 || isnan(x) ? x : slope * x; }
+
+/* What ops with sub-ops compute, by the number of the sub-op, for those who compute several in one. Not xielu, which has parameters. */
+double qn_op_unary(int subop, double x);
+double qn_op_unary_slope(int subop, double x);
+double qn_op_math(int subop, double x);
+double qn_op_math_slope(int subop, double x);
+double qn_op_arith(int subop, double a, double b);
+double qn_op_compare(int subop, double a, double b);
+double qn_op_logic(int subop, double a, double b);
 
 #endif

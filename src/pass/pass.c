@@ -1,9 +1,13 @@
 /* The runner: passes in the order of the table, each looked at afterwards. */
 #include "pass/pass.h"
 
+#include <stdio.h>
+
+#include "base/clock.h"
+
 typedef struct pass {
     const char *name, *summary;
-    qn_status (*run)(const qn_graph *from, qn_graph **to, int32_t *changed, qn_error *error);
+    qn_status (*run)(qn_pass_run *run, qn_graph **to);
 } pass;
 
 static const pass passes[] = {
@@ -14,12 +18,55 @@ static const pass passes[] = {
 
 enum { N_PASSES = sizeof passes / sizeof *passes };
 
+static const pass *find(const char *name, size_t length) {
+    for (int i = 0; i < N_PASSES; i++)
+        if (strlen(passes[i].name) == length && memcmp(passes[i].name, name, length) == 0) return &passes[i];
+    return NULL;
+}
+
+int qn_pass_listed(const char *list, const char *name) {
+    size_t n = strlen(name);
+    for (const char *at = list; at && *at;) {
+        size_t length = strcspn(at, ",");
+        if (length == n && memcmp(at, name, n) == 0) return 1;
+        at += length + (at[length] == ',');
+    }
+    return 0;
+}
+
+int qn_pass_may(qn_pass_run *run, const char *rule, int32_t node) {
+    if (qn_pass_listed(run->options->skip, rule) || (run->left && *run->left == 0)) return 0;
+    if (run->left) --*run->left;
+    run->changed++;
+    if (run->options->note) run->options->note(run->options->user, &(qn_pass_note){run->name, rule, node, NULL});
+    return 1;
+}
+
+void qn_pass_missed(qn_pass_run *run, const char *rule, int32_t node, const char *why) {
+    if (run->options->note) run->options->note(run->options->user, &(qn_pass_note){run->name, rule, node, why});
+}
+
+/* A loop's or branch's bodies: what they update in place is their own. */
+static int has_callbacks(const qn_graph *body) {
+    for (size_t k = 0; k < body->nodes.n; k++) {
+        const qn_ir_node *n = &body->nodes.at[k];
+        const qn_op_info *info = qn_op_describe(n->op);
+        for (int i = 0; i < info->n_attr; i++) {
+            const qn_graph *inner = qn_ir_body(info, i, n->attr);
+            if (info->attr[i].kind == QN_ATTR_KIND_fn || (inner && has_callbacks(inner))) return 1;
+        }
+    }
+    return 0;
+}
+
 int qn_pass_is_pure(const qn_ir_node *n) {
     const qn_op_info *info = qn_op_describe(n->op);
     for (int i = 0; i < info->n_src; i++)
         if (info->src[i].flags & QN_SLOT_STATE) return 0;
     for (int i = 0; i < info->n_attr; i++)
-        if (info->attr[i].kind == QN_ATTR_KIND_fn) return 0;
+        if (info->attr[i].kind == QN_ATTR_KIND_fn ||
+            (qn_ir_body(info, i, n->attr) && has_callbacks(qn_ir_body(info, i, n->attr))))
+            return 0;
     return 1;
 }
 
@@ -29,29 +76,114 @@ const char *qn_graph_pass_name(int number, const char **summary) {
     return passes[number].name;
 }
 
-qn_status qn_graph_pass(const qn_graph *graph, const char *name, qn_graph **out, int32_t *changed, qn_error *error) {
-    int32_t ignored;
-    if (!graph || !name || !out) return qn_error_set(error, QN_ARGUMENT, "a graph and the name of a pass are needed");
-    *out = NULL;
-    for (int i = 0; i < N_PASSES; i++)
-        if (strcmp(passes[i].name, name) == 0) {
-            qn_status status = passes[i].run(graph, out, changed ? changed : &ignored, error);
-            return status == QN_OK ? QN_OK : qn_error_wrap(error, "pass %s", name);
-        }
-    return qn_error_set(error, QN_INVALID, "there is no pass '%s'", name);
+/* The first fault of a graph, for a sentence. */
+static void keep_first(void *user, const qn_graph_fault *fault) {
+    char *text = user;
+    if (!*text) snprintf(text, 200, "%s", fault->text);
 }
 
-qn_status qn_graph_optimise(const qn_graph *graph, qn_graph **out, qn_error *error) {
-    if (!graph || !out) return qn_error_set(error, QN_ARGUMENT, "a graph is needed");
-    const qn_graph *now = graph;
+/* A pass on a graph, then on each body in what it made of it: a pass knows nothing of bodies. */
+typedef struct in_body {
+    const pass *p;
+    qn_pass_run *outside;
+} in_body;
+
+static qn_status run_everywhere(const pass *p, qn_pass_run *run, qn_graph **to);
+
+static qn_status run_in_body(void *user, const qn_graph *body, qn_graph **made, qn_error *error) {
+    const in_body *b = user;
+    qn_pass_run run = *b->outside;
+    run.from = body;
+    run.error = error;
+    run.changed = 0;
+    qn_status status = run_everywhere(b->p, &run, made);
+    b->outside->changed += run.changed;
+    return status;
+}
+
+static qn_status run_everywhere(const pass *p, qn_pass_run *run, qn_graph **to) {
+    in_body b = {p, run};
+    QN_TRY(p->run(run, to));
+    if ((*to)->bodies.n == 0) return QN_OK;
+    qn_graph *flat = *to;
+    qn_status status = qn_ir_rebuild_bodies(flat, run_in_body, &b, to, run->error);
+    qn_graph_destroy(flat);
+    return status;
+}
+
+static qn_status run_one(const pass *p, const qn_graph *from, const qn_pass_options *o, int32_t *left, qn_graph **to,
+                         int32_t *changed, qn_error *error) {
+    qn_pass_run run = {p->name, from, o, 0, left, error};
+    char fault[200] = "";
+    uint64_t begin = qn_clock_now();
+    *to = NULL;
+    qn_status status = run_everywhere(p, &run, to);
+    uint64_t spent = qn_clock_now() - begin;
+    if (status != QN_OK) return qn_error_wrap(error, "pass %s", p->name);
+    if ((o->flags & QN_PASS_VERIFY) && qn_graph_verify(*to, keep_first, fault) != QN_OK) {
+        qn_graph_destroy(*to);
+        *to = NULL;
+        return qn_error_set(error, QN_UNEXPECTED, "pass %s made a graph that is not sound: %s", p->name, fault);
+    }
+    if (o->done)
+        o->done(o->user, &(qn_pass_done){p->name, *to, run.changed, (int32_t)from->nodes.n, (int32_t)(*to)->nodes.n, spent});
+    if (changed) *changed = run.changed;
+    return QN_OK;
+}
+
+static const qn_pass_options no_options = {.size = sizeof no_options};
+
+qn_status qn_graph_pass(const qn_graph *graph, const char *name, qn_graph **out, int32_t *changed, qn_error *error) {
+    if (!graph || !name || !out) return qn_error_set(error, QN_ARGUMENT, "a graph and the name of a pass are needed");
+    const pass *p = find(name, strlen(name));
     *out = NULL;
-    for (int i = 0; i < N_PASSES; i++) {
-        qn_graph *next;
-        qn_status status = qn_graph_pass(now, passes[i].name, &next, NULL, error);
-        qn_graph_destroy(*out); /* what the pass read: ours, or nothing yet */
-        *out = status == QN_OK ? next : NULL;
-        if (status != QN_OK) return status;
-        now = next;
+    if (!p) return qn_error_set(error, QN_INVALID, "there is no pass '%s'", name);
+    if (graph->error.status != QN_OK) return qn_graph_error(graph, error);
+    return run_one(p, graph, &no_options, NULL, out, changed, error);
+}
+
+/* Runs one pass over what there is so far, which is then let go. */
+static qn_status advance(const pass *p, const qn_graph *graph, const qn_pass_options *o, int32_t *left, qn_graph **out,
+                         qn_error *error) {
+    qn_graph *next;
+    if (qn_pass_listed(o->skip, p->name)) return QN_OK;
+    qn_status status = run_one(p, *out ? *out : graph, o, left, &next, NULL, error);
+    qn_graph_destroy(*out);
+    *out = next;
+    return status;
+}
+
+static qn_status check_options(const qn_pass_options *o, qn_error *error) {
+    if (o->size != sizeof *o)
+        return qn_error_set(error, QN_UNEXPECTED, "pass options of %u bytes, expected %zu", (unsigned)o->size, sizeof *o);
+    if (o->flags & ~(uint32_t)(QN_PASS_FAST | QN_PASS_VERIFY))
+        return qn_error_set(error, QN_INVALID, "pass options with the unknown flags 0x%x", (unsigned)o->flags);
+    if ((int)o->precision < QN_PRECISION_KEEP || (int)o->precision > QN_PRECISION_BF16)
+        return qn_error_set(error, QN_INVALID, "pass options with the unknown precision %d", (int)o->precision);
+    if (o->limit < 0) return qn_error_set(error, QN_INVALID, "a limit of %d changes", (int)o->limit);
+    for (const char *at = o->only; at && *at;) {
+        size_t length = strcspn(at, ",");
+        if (!find(at, length)) return qn_error_set(error, QN_INVALID, "there is no pass '%.*s'", (int)length, at);
+        at += length + (at[length] == ',');
     }
     return QN_OK;
+}
+
+qn_status qn_graph_optimise(const qn_graph *graph, const qn_pass_options *options, qn_graph **out, qn_error *error) {
+    const qn_pass_options *o = options ? options : &no_options;
+    int32_t left = o->limit;
+    qn_status status = QN_OK;
+    if (!graph || !out) return qn_error_set(error, QN_ARGUMENT, "a graph is needed");
+    *out = NULL;
+    QN_TRY(check_options(o, error));
+    if (graph->error.status != QN_OK) return qn_graph_error(graph, error);
+    for (const char *at = o->only; status == QN_OK && at && *at;) {
+        size_t length = strcspn(at, ",");
+        status = advance(find(at, length), graph, o, o->limit ? &left : NULL, out, error);
+        at += length + (at[length] == ',');
+    }
+    for (int i = 0; status == QN_OK && !o->only && i < N_PASSES; i++)
+        status = advance(&passes[i], graph, o, o->limit ? &left : NULL, out, error);
+    if (status == QN_OK && !*out) status = qn_ir_rebuild(graph, NULL, NULL, NULL, out, error); /* nothing ran: a copy */
+    return status;
 }

@@ -6,7 +6,7 @@ typedef struct seen {
     QN_VEC(int32_t) next; /* per node of the old graph: the next with its hash, or -1 */
     int32_t *first;       /* per bucket */
     size_t buckets;
-    int32_t merged;
+    qn_pass_run *run;
 } seen;
 
 static uint64_t mix(uint64_t h, uint64_t v) { return (h ^ v) * UINT64_C(0x9E3779B97F4A7C15) ^ (h >> 29); }
@@ -23,8 +23,9 @@ static uint64_t hash_node(const qn_ir_node *n, const qn_val *src) {
     const qn_op_info *info = qn_op_describe(n->op);
     uint64_t h = mix(mix((uint64_t)n->op, (uint64_t)n->subop), (uint64_t)n->n_out);
     for (int i = 0; i < n->n_src; i++) h = mix(h, (uint64_t)(uint32_t)src[i]);
-    for (int i = 0; i < info->n_attr; i++)
-        h = hash_bytes(h, (const char *)attributes(n) + info->attr[i].offset, info->attr[i].bytes);
+    for (int i = 0; i < info->n_attr; i++) /* bodies are compared by what they are, not by where */
+        if (info->attr[i].kind != QN_ATTR_KIND_body)
+            h = hash_bytes(h, (const char *)attributes(n) + info->attr[i].offset, info->attr[i].bytes);
     return h;
 }
 
@@ -35,11 +36,33 @@ static int same_node(const qn_rebuild *r, const qn_ir_node *a, const qn_ir_node 
         qn_val s = qn_ir_sources(r->from, a)[i];
         if ((s == QN_VAL_NONE ? QN_VAL_NONE : r->map[s]) != src_b[i]) return 0;
     }
-    for (int i = 0; i < info->n_attr; i++)
-        if (memcmp((const char *)attributes(a) + info->attr[i].offset, (const char *)attributes(b) + info->attr[i].offset,
-                   info->attr[i].bytes) != 0)
-            return 0;
-    return 1;
+    return qn_ir_same_attr(info, a->attr, b->attr);
+}
+
+/* A later node that gives the same and more: a loop whose gradient wants to know what it went through. -1 when there is none. */
+static int32_t find_wider(const qn_graph *g, int32_t node) {
+    const qn_ir_node *n = &g->nodes.at[node];
+    int32_t widest = -1, n_out = n->n_out;
+    if (!qn_op_describe(n->op)->n_body) return -1;
+    for (int32_t k = node + 1; k < (int32_t)g->nodes.n; k++) {
+        const qn_ir_node *m = &g->nodes.at[k];
+        if (m->op != n->op || m->subop != n->subop || m->n_src != n->n_src || m->n_out <= n_out) continue;
+        if (memcmp(qn_ir_sources(g, m), qn_ir_sources(g, n), sizeof(qn_val) * (size_t)n->n_src) != 0) continue;
+        if (!qn_ir_same_attr(qn_op_describe(n->op), n->attr, m->attr)) continue;
+        widest = k;
+        n_out = m->n_out;
+    }
+    return widest;
+}
+
+/* Both at once, where the first of them is. */
+static qn_status copy_wider(qn_rebuild *r, int32_t node, int32_t wider, const qn_val *src) {
+    const qn_ir_node *n = &r->from->nodes.at[node], *m = &r->from->nodes.at[wider];
+    qn_val out[QN_MAX_DST];
+    QN_TRY(qn_rebuild_apply(r, node, src, m->n_out, out));
+    for (int i = 0; i < n->n_out; i++) r->map[n->out + i] = out[i];
+    for (int i = 0; i < m->n_out; i++) r->map[m->out + i] = out[i];
+    return QN_OK;
 }
 
 static qn_status merge_equal(qn_rebuild *r, int32_t node) {
@@ -49,34 +72,36 @@ static qn_status merge_equal(qn_rebuild *r, int32_t node) {
     qn_rebuild_sources(r, node, src);
     s->next.at[node] = -1;
     if (!qn_pass_is_pure(n)) return qn_rebuild_copy(r, node);
+    if (r->map[n->out] != QN_VAL_NONE) return QN_OK; /* made with an earlier one */
     size_t bucket = hash_node(n, src) % s->buckets;
     for (int32_t k = s->first[bucket]; k >= 0; k = s->next.at[k]) {
         const qn_ir_node *old = &r->from->nodes.at[k];
-        if (!same_node(r, old, n, src)) continue;
+        if (!same_node(r, old, n, src) || !qn_pass_may(s->run, "same", node)) continue;
         for (int i = 0; i < n->n_out; i++) r->map[n->out + i] = r->map[old->out + i];
-        s->merged++;
         return QN_OK;
     }
     s->next.at[node] = s->first[bucket];
     s->first[bucket] = node;
-    return qn_rebuild_copy(r, node);
+    int32_t wider = find_wider(r->from, node);
+    return wider >= 0 && qn_pass_may(s->run, "same", wider) ? copy_wider(r, node, wider, src) : qn_rebuild_copy(r, node);
 }
 
-qn_status qn_pass_cse(const qn_graph *from, qn_graph **to, int32_t *changed, qn_error *error) {
+qn_status qn_pass_cse(qn_pass_run *run, qn_graph **to) {
+    const qn_graph *from = run->from;
     qn_arena scratch;
     seen s;
     memset(&s, 0, sizeof s);
+    s.run = run;
     qn_arena_init(&scratch, 0);
     s.buckets = from->nodes.n * 2 + 1;
     s.first = qn_arena_alloc(&scratch, s.buckets, sizeof *s.first);
     qn_status status = QN_NO_MEMORY;
     if (s.first && QN_VEC_ROOM(&scratch, &s.next, from->nodes.n + 1)) {
         for (size_t i = 0; i < s.buckets; i++) s.first[i] = -1;
-        status = qn_ir_rebuild(from, NULL, merge_equal, &s, to, error);
+        status = qn_ir_rebuild(from, NULL, merge_equal, &s, to, run->error);
     } else {
-        qn_error_set(error, status, "no memory to compare %zu nodes", from->nodes.n);
+        qn_error_set(run->error, status, "no memory to compare %zu nodes", from->nodes.n);
     }
     qn_arena_destroy(&scratch);
-    *changed = s.merged;
     return status;
 }

@@ -4,31 +4,29 @@
 
 typedef struct marks {
     uint8_t *live; /* per node */
-    int32_t dropped;
+    qn_pass_run *run;
 } marks;
 
 static qn_status keep_live(qn_rebuild *r, int32_t node) {
     marks *m = r->user;
-    if (m->live[node]) return qn_rebuild_copy(r, node);
-    m->dropped++;
-    return QN_OK;
+    return m->live[node] || !qn_pass_may(m->run, "dead", node) ? qn_rebuild_copy(r, node) : QN_OK;
 }
 
 static void mark_value(const qn_graph *g, uint8_t *live, qn_val v) {
     if (v != QN_VAL_NONE && g->values.at[v].node >= 0) live[g->values.at[v].node] = 1;
 }
 
-qn_status qn_pass_dce(const qn_graph *from, qn_graph **to, int32_t *changed, qn_error *error) {
+qn_status qn_pass_dce(qn_pass_run *run, qn_graph **to) {
+    const qn_graph *from = run->from;
     qn_arena scratch;
     qn_arena_init(&scratch, 0);
-    marks m = {qn_arena_alloc(&scratch, from->nodes.n, 1), 0};
-    if (!m.live) return qn_error_set(error, QN_NO_MEMORY, "no memory to mark %zu nodes", from->nodes.n);
+    marks m = {qn_arena_alloc(&scratch, from->nodes.n, 1), run};
+    if (!m.live) return qn_error_set(run->error, QN_NO_MEMORY, "no memory to mark %zu nodes", from->nodes.n);
     for (size_t i = 0; i < from->outputs.n; i++) mark_value(from, m.live, from->outputs.at[i].value);
     for (size_t k = from->nodes.n; k-- > 0;)
         for (int i = 0; m.live[k] && i < from->nodes.at[k].n_src; i++)
             mark_value(from, m.live, qn_ir_sources(from, &from->nodes.at[k])[i]);
-    qn_status status = qn_ir_rebuild(from, NULL, keep_live, &m, to, error);
+    qn_status status = qn_ir_rebuild(from, NULL, keep_live, &m, to, run->error);
     qn_arena_destroy(&scratch);
-    *changed = m.dropped;
     return status;
 }

@@ -7,7 +7,7 @@ enum { FOLD_MOST_BYTES = 1 << 16 };
 
 typedef struct fold {
     qn_arena scratch; /* one node's buffers at a time */
-    int32_t folded;
+    qn_pass_run *run;
 } fold;
 
 static int is_constant(const qn_graph *g, qn_val v) { return v == QN_VAL_NONE || g->values.at[v].kind == QN_VALUE_CONSTANT; }
@@ -74,7 +74,7 @@ static qn_status fold_node(qn_rebuild *r, int32_t node) {
     qn_val src[QN_MAX_SRC];
     qn_tensor out[QN_MAX_DST];
     qn_rebuild_sources(r, node, src);
-    int done = can_fold(r, n, src);
+    int done = can_fold(r, n, src) && qn_pass_may(f->run, "constant", node);
     if (done) {
         qn_arena_init(&f->scratch, 0);
         done = compute(r, f, n, src, out);
@@ -83,14 +83,12 @@ static qn_status fold_node(qn_rebuild *r, int32_t node) {
                                                    out[i].size);
         qn_arena_destroy(&f->scratch);
     }
-    f->folded += done;
     return done ? QN_OK : qn_rebuild_copy_with(r, node, src);
 }
 
-qn_status qn_pass_fold(const qn_graph *from, qn_graph **to, int32_t *changed, qn_error *error) {
+qn_status qn_pass_fold(qn_pass_run *run, qn_graph **to) {
     fold f;
     memset(&f, 0, sizeof f);
-    qn_status status = qn_ir_rebuild(from, NULL, fold_node, &f, to, error);
-    *changed = f.folded;
-    return status;
+    f.run = run;
+    return qn_ir_rebuild(run->from, NULL, fold_node, &f, to, run->error);
 }

@@ -14,7 +14,7 @@ static void last_uses(const qn_graph *g, int32_t *last) {
     for (size_t i = 0; i < g->outputs.n; i++) last[g->outputs.at[i].value] = (int32_t)g->nodes.n;
 }
 
-static void own(qn_plan *p, qn_val v, qn_storage storage, int32_t born, int32_t dies, int32_t read_until) {
+static void own(qn_schedule *p, qn_val v, qn_storage storage, int32_t born, int32_t dies, int32_t read_until) {
     const qn_shape *s = &p->graph->values.at[v].shape;
     uint64_t bytes = 0;
     qn_tensor_bytes((qn_dtype)s->dtype, s->rank, s->d, &bytes);
@@ -24,7 +24,7 @@ static void own(qn_plan *p, qn_val v, qn_storage storage, int32_t born, int32_t 
 }
 
 /* v uses the memory of `of` from now on. */
-static void share(qn_plan *p, qn_val v, qn_val of, int32_t dies) {
+static void share(qn_schedule *p, qn_val v, qn_val of, int32_t dies) {
     qn_plan_slot *root = &p->slots[p->slots[of].root];
     p->slots[v] = (qn_plan_slot){QN_STORAGE_VIEW, p->slots[of].root, 0, p->slots[of].bytes, root->born, dies, dies, 1};
     if (dies > root->dies) root->dies = dies;
@@ -32,7 +32,7 @@ static void share(qn_plan *p, qn_val v, qn_val of, int32_t dies) {
 }
 
 /* A view's descriptor comes from the op's own rule. Rules count bytes from the start of a buffer, and a root is a buffer. */
-static qn_status assign_view(qn_plan *p, const qn_ir_node *n, const int32_t *last, qn_error *error) {
+static qn_status assign_view(qn_schedule *p, const qn_ir_node *n, const int32_t *last, qn_error *error) {
     qn_tensor out[QN_MAX_DST];
     qn_result result;
     int n_out;
@@ -55,7 +55,7 @@ static int same_shape(const qn_tensor *a, const qn_shape *s) {
 
 /* Whether output 0 may be written over source i: the op allows it, the source is a whole dense root of its own shape, this node
  * is the last to read that memory, and no other source of the node lies there. */
-static int can_overwrite(const qn_plan *p, const qn_ir_node *n, int i, int32_t when) {
+static int can_overwrite(const qn_schedule *p, const qn_ir_node *n, int i, int32_t when) {
     qn_val s = qn_ir_sources(p->graph, n)[i];
     if (s == QN_VAL_NONE || !(qn_op_describe(n->op)->src[i].flags & QN_SLOT_IN_PLACE)) return 0;
     const qn_plan_slot *root = &p->slots[p->slots[s].root];
@@ -69,7 +69,7 @@ static int can_overwrite(const qn_plan *p, const qn_ir_node *n, int i, int32_t w
 }
 
 /* State is updated where it is, so nobody may want the old value afterwards, and a constant cannot be state. */
-static qn_status check_state(const qn_plan *p, const qn_ir_node *n, int i, int32_t when, qn_error *error) {
+static qn_status check_state(const qn_schedule *p, const qn_ir_node *n, int i, int32_t when, qn_error *error) {
     qn_val s = qn_ir_sources(p->graph, n)[i];
     const qn_plan_slot *root = &p->slots[p->slots[s].root];
     const qn_op_info *info = qn_op_describe(n->op);
@@ -82,7 +82,7 @@ static qn_status check_state(const qn_plan *p, const qn_ir_node *n, int i, int32
     return QN_OK;
 }
 
-static qn_status assign_outputs(qn_plan *p, const qn_ir_node *n, int32_t when, const int32_t *last, qn_error *error) {
+static qn_status assign_outputs(qn_schedule *p, const qn_ir_node *n, int32_t when, const int32_t *last, qn_error *error) {
     const qn_op_info *info = qn_op_describe(n->op);
     for (int i = 0; i < n->n_out; i++) {
         qn_val v = n->out + i, from = QN_VAL_NONE;
@@ -103,7 +103,7 @@ static qn_status assign_outputs(qn_plan *p, const qn_ir_node *n, int32_t when, c
     return QN_OK;
 }
 
-qn_status qn_plan_assign(qn_plan *p, qn_error *error) {
+qn_status qn_plan_assign(qn_schedule *p, qn_error *error) {
     static const qn_storage kinds[] = {QN_STORAGE_INPUT, QN_STORAGE_PARAM, QN_STORAGE_CONSTANT};
     const qn_graph *g = p->graph;
     int32_t *last = qn_arena_alloc(&p->arena, g->values.n, sizeof *last), end = (int32_t)g->nodes.n;

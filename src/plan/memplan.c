@@ -3,8 +3,6 @@
 
 #include "plan/plan.h"
 
-static uint64_t padded(uint64_t bytes) { return (bytes + QN_PLAN_ALIGN - 1) / QN_PLAN_ALIGN * QN_PLAN_ALIGN; }
-
 typedef struct block {
     uint64_t offset, bytes;
     int32_t born, dies;
@@ -51,7 +49,7 @@ static uint64_t most_alive(const block *blocks, size_t n, uint64_t *alive, size_
     return most;
 }
 
-qn_status qn_plan_place(qn_plan *p, qn_error *error) {
+qn_status qn_plan_place(qn_schedule *p, qn_error *error) {
     size_t n = 0, values = p->graph->values.n, steps = p->graph->nodes.n;
     block *blocks = qn_arena_resize(&p->arena, NULL, values + 1, sizeof *blocks);
     block *placed = qn_arena_resize(&p->arena, NULL, values + 1, sizeof *placed);
@@ -60,8 +58,8 @@ qn_status qn_plan_place(qn_plan *p, qn_error *error) {
     for (size_t v = 0; v < values; v++) {
         const qn_plan_slot *s = &p->slots[v];
         if (s->storage != QN_STORAGE_ARENA) continue;
-        blocks[n++] = (block){0, padded(s->bytes), s->born, s->dies, (qn_val)v};
-        if (__builtin_add_overflow(total, padded(s->bytes), &total))
+        blocks[n++] = (block){0, qn_plan_padded(s->bytes), s->born, s->dies, (qn_val)v};
+        if (__builtin_add_overflow(total, qn_plan_padded(s->bytes), &total))
             return qn_error_set(error, QN_INVALID, "the values of this graph take more than 64 bits of bytes");
     }
     p->totals.unshared_bytes = total;

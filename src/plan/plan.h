@@ -1,12 +1,18 @@
-/* Inside a plan: one storage record per value, one step per node that computes. */
+/* A schedule: one graph with numbers for all its extents, made ready to run. Which values share memory, which ops run in place,
+ * which kernel each node has, how much scratch there is. It owns no tensor data: qn_schedule_point aims its descriptors at memory
+ * that the plan, or the schedule of the node around it, provides. */
 #ifndef QN_PLAN_PLAN_H
 #define QN_PLAN_PLAN_H
 
 #include <quern/plan.h>
 
+#include "cpu/cpu.h"
+#include "device/device.h"
 #include "ir/graph.h"
 
 enum { QN_PLAN_ALIGN = 64 };
+
+static inline uint64_t qn_plan_padded(uint64_t bytes) { return (bytes + QN_PLAN_ALIGN - 1) / QN_PLAN_ALIGN * QN_PLAN_ALIGN; }
 
 typedef struct qn_plan_slot {
     qn_storage storage;
@@ -27,43 +33,66 @@ typedef struct qn_plan_index {
 enum { QN_PLAN_INDEX_MAX = 2 }; /* no op has more */
 
 typedef struct qn_plan_step {
-    qn_ref_fn run;
     qn_call call;
+    qn_cpu_step cpu;    /* the kernel, when cpu.run is set */
+    qn_ref_fn run;      /* else the reference */
+    int32_t on_device;  /* neither: a device does it */
+    int32_t n_index;
+    int32_t node;
+    int32_t reason; /* why not on the device: index into reasons, -1: it is, or there is none */
+    qn_plan_index index[QN_PLAN_INDEX_MAX];
     const qn_tensor *src[QN_MAX_SRC];
     const qn_tensor *dst[QN_MAX_DST];
-    int32_t node;
-    double flops; /* what it stands for, for the profiler */
+    int32_t packed; /* index of the packed source it reads, -1: none */
+    double flops;   /* what it stands for, for the profiler */
     uint64_t bytes;
-    int32_t n_index;
-    qn_plan_index index[QN_PLAN_INDEX_MAX];
+    uint64_t runs, nanoseconds; /* so far, when they are counted */
 } qn_plan_step;
 
-typedef struct qn_plan_feed_pair {
-    qn_val output, input;
-} qn_plan_feed_pair;
+/* A weight in the order a kernel wants it. Steps with the same kernel and source share one. */
+typedef struct qn_plan_pack {
+    int32_t step; /* the first that asked: its kernel packs */
+    qn_val root;
+    size_t bytes;
+    void *data;
+    int fresh; /* holds what the source holds */
+} qn_plan_pack;
 
-struct qn_plan {
+/* What a schedule is made for. */
+typedef struct qn_schedule_options {
+    uint32_t flags;            /* QN_PLAN_* */
+    const int64_t *symbols;    /* values of the graph's symbols */
+    uint32_t cpu_levels;       /* kernels that may be chosen; 0: references only */
+    qn_device *device;         /* NULL: the CPU alone */
+    const qn_pass_options *passes;
+} qn_schedule_options;
+
+typedef struct qn_schedule {
     qn_arena arena;  /* the records */
-    qn_graph *graph; /* bound; the plan's own */
+    qn_graph *graph; /* bound, optimised, laid out */
     qn_plan_slot *slots;
     qn_tensor *tensors; /* per value */
-    uint8_t *is_set;    /* per value: leaves that have data */
-    int32_t n_unset;    /* inputs and params that have none yet */
     QN_VEC(qn_plan_step) steps;
-    QN_VEC(qn_plan_feed_pair) feeds;
+    QN_VEC(qn_plan_pack) packs;
+    QN_VEC(char *) reasons;
     qn_plan_totals totals;
     size_t scratch;
-    void *memory; /* arena, params, inputs and scratch, one block; NULL until needed */
-    uint64_t memory_bytes;
-};
+} qn_schedule;
 
 /* A node's request over descriptors of all values of its graph. */
 qn_request qn_plan_request(const qn_graph *g, const qn_ir_node *n, const qn_tensor *tensors);
 /* A copy of the graph with the copies its layouts need. */
 qn_status qn_plan_relayout(const qn_graph *from, qn_graph **to, int32_t *copies, qn_error *error);
 /* Chooses storage: views, in place, lifetimes. */
-qn_status qn_plan_assign(qn_plan *p, qn_error *error);
+qn_status qn_plan_assign(qn_schedule *p, qn_error *error);
 /* Gives every root in the arena its offset; sets arena_bytes and lower_bound. */
-qn_status qn_plan_place(qn_plan *p, qn_error *error);
+qn_status qn_plan_place(qn_schedule *p, qn_error *error);
+
+/* All of it. */
+qn_status qn_schedule_create(const qn_graph *graph, const qn_schedule_options *options, qn_schedule **schedule, qn_error *error);
+void qn_schedule_destroy(qn_schedule *schedule);
+/* Aims the descriptors: values in the arena at `memory`, scratch at `scratch`, leaves at what `leaf` gives for each. */
+typedef void *(*qn_schedule_leaf_fn)(void *user, qn_val leaf);
+void qn_schedule_point(qn_schedule *schedule, void *memory, void *scratch, qn_schedule_leaf_fn leaf, void *user);
 
 #endif

@@ -123,7 +123,7 @@ uint64_t qn_record_host_work(qn_context *context, const qn_record_host *work) {
     if (!ring || !work || work->size != sizeof *work || !sound(work->start, work->end)) return 0;
     uint64_t body[7 + QN_TRACE_SHAPE_WORDS];
     int n_src = ring->shapes && work->src && work->n_src > 0 ? work->n_src : 0;
-    if (n_src > QN_MAX_SRC) n_src = QN_MAX_SRC;
+    if (n_src > QN_TRACE_SOURCES) n_src = QN_TRACE_SOURCES;
     body[0] = work->start;
     body[1] = work->end;
     body[2] = qn_trace_next_id(ring);

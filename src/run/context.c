@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/memory.h"
+#include "cpu/cpu.h"
 
 qn_status qn_context_create(const qn_context_options *options, qn_context **context) {
     if (!context) return QN_ARGUMENT;
@@ -15,7 +16,7 @@ qn_status qn_context_create(const qn_context_options *options, qn_context **cont
         if (options->size != sizeof o) return QN_ARGUMENT;
         o = *options;
     }
-    if (o.flags & ~QN_CONTEXT_TIMED) return QN_ARGUMENT;
+    if (o.flags & ~(QN_CONTEXT_TIMED | QN_CONTEXT_REFERENCE)) return QN_ARGUMENT;
     if (!o.allocator.allocate != !o.allocator.release) return QN_ARGUMENT;
     if (!o.allocator.allocate) o.allocator = qn_memory_default();
     qn_context *c = o.allocator.allocate(o.allocator.user, sizeof *c, 64);
@@ -25,6 +26,8 @@ qn_status qn_context_create(const qn_context_options *options, qn_context **cont
     c->log = o.log;
     c->log_user = o.log_user;
     c->flags = o.flags;
+    c->pool = o.pool;
+    c->cpu_levels = o.flags & QN_CONTEXT_REFERENCE ? 0 : qn_cpu_levels();
     *context = c;
     qn_run_log(c, QN_LOG_DEBUG, "quern %s: context with %d ops", qn_version(), (int)QN_OP_COUNT);
     return QN_OK;

@@ -11,6 +11,8 @@ struct qn_context {
     qn_log_fn log;
     void *log_user;
     uint32_t flags;
+    uint32_t cpu_levels; /* kernels that may be chosen; 0: references only */
+    qn_pool *pool;
     uint64_t events;
     qn_trace_ring *ring; /* the recorder's, NULL when nothing is recorded */
     qn_counters ops[QN_OP_COUNT];

@@ -4,6 +4,7 @@
 
 #include <quern/device.h>
 
+#include "cpu/cpu.h"
 #include "vulkan/vulkan.h"
 
 static void describe_cpu(qn_device_info *info) {
@@ -12,11 +13,16 @@ static void describe_cpu(qn_device_info *info) {
     info->size = sizeof *info;
     info->features = QN_DEVICE_TRUSTED | QN_DEVICE_UNIFIED;
     snprintf(info->backend, sizeof info->backend, "cpu");
-    snprintf(info->name, sizeof info->name, "reference kernels");
+    uint32_t levels = qn_cpu_levels();
+    int best = 0, kernels = 0;
+    for (int l = 0; l < QN_CPU_LEVEL_COUNT; l++)
+        if (levels >> l & 1) best = l;
+    for (int op = 0; op < QN_OP_COUNT; op++) kernels += qn_cpu_has_kernel(op);
+    snprintf(info->name, sizeof info->name, "%s kernels, references for the rest", qn_cpu_level_name(best));
     snprintf(info->driver, sizeof info->driver, "quern %s", qn_version());
     snprintf(info->verdict, sizeof info->verdict, "is the reference");
     info->memory_bytes = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
-    info->n_kernels = QN_OP_COUNT;
+    info->n_kernels = (uint32_t)kernels;
 }
 
 /* Opening it is the test; what it says of itself then is the last word. */
@@ -46,4 +52,18 @@ qn_status qn_device_list(qn_device_info *infos, int room, int *count, qn_error *
     if (room > 0) describe_cpu(&infos[0]);
     for (int i = 0; i < n && i + 1 < room; i++) describe_vulkan(i, &infos[i + 1]);
     return QN_OK;
+}
+
+qn_status qn_device_open(const char *backend, int index, qn_device **device, qn_error *error) {
+    if (!backend || !device) return qn_error_set(error, QN_ARGUMENT, "device: a backend's name and room for a handle are needed");
+    *device = NULL;
+    if (strcmp(backend, "vulkan") != 0)
+        return qn_error_set(error, QN_UNSUPPORTED, "device: there is no backend '%s' to open; 'vulkan' is one, the CPU needs no opening",
+                            backend);
+    qn_vulkan_options options = {.index = index};
+    return qn_vulkan_open(&options, device, error);
+}
+
+void qn_device_close(qn_device *device) {
+    if (device) qn_device_destroy(device);
 }

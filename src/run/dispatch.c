@@ -1,6 +1,7 @@
 /* The eager door: one request in, run or rejected, ready again. The machine has one state; each op has an accepting and a
  * rejecting transition, and the guard decides which. Nothing here allocates, locks or remembers, the context's counters aside. */
 #include "base/clock.h"
+#include "cpu/cpu.h"
 #include "op/guard.h"
 #include "run/backend.h"
 #include "run/context.h"
@@ -29,11 +30,29 @@ static void count(qn_counters *n, qn_status status) {
     }
 }
 
-static qn_status execute(qn_context *ctx, const qn_request *q, const qn_guarded *g, qn_result *r) {
+/* The kernel that will do it, when there is one: its scratch, not the reference's, is then what counts. */
+static qn_status choose(const qn_context *ctx, const qn_request *q, qn_guarded *g, qn_cpu_step *kernel) {
+    qn_call call = {q->op, q->subop, q->n_src, q->n_dst, q->src, q->dst, g->infer.attr, NULL};
+    kernel->run = NULL;
+    kernel->constant = 0;
+    if (!ctx->cpu_levels || g->info->is_view || !qn_cpu_has_kernel(q->op)) return QN_OK;
+    if (!qn_cpu_prepare(ctx->cpu_levels, &call, kernel)) {
+        kernel->run = NULL;
+        return QN_OK;
+    }
+    g->infer.workspace = kernel->workspace;
+    return qn_guard_workspace(q, g);
+}
+
+static qn_status execute(qn_context *ctx, const qn_request *q, qn_guarded *g, qn_result *r) {
     qn_counters *n = &ctx->ops[q->op];
     qn_call call = {q->op, q->subop, q->n_src, q->n_dst, q->src, q->dst, g->infer.attr, q->workspace};
+    qn_cpu_step kernel;
+    QN_TRY(choose(ctx, q, g, &kernel));
     uint64_t start = ctx->flags & QN_CONTEXT_TIMED ? qn_clock_now() : 0;
-    qn_status status = g->info->is_view ? QN_OK : qn_op_rules_of(q->op)->reference(&call);
+    qn_status status = QN_OK;
+    if (kernel.run) qn_cpu_run(ctx->pool, &call, &kernel);
+    else if (!g->info->is_view) status = qn_op_rules_of(q->op)->reference(&call);
     if (ctx->flags & QN_CONTEXT_TIMED) n->nanoseconds += qn_clock_now() - start;
     if (status != QN_OK) {
         r->status = QN_USER; /* only a callback can fail once the guard has passed */
@@ -84,4 +103,37 @@ qn_status qn_can_dispatch(qn_context *context, const qn_request *request, qn_res
     qn_result_begin(request, r);
     if (!context || !request) return (qn_status)(r->status = QN_ARGUMENT);
     return guard_all(request, &g, r);
+}
+
+/* A destination the caller has laid out already, and rightly. */
+static int is_given(const qn_request *q, int i, const qn_shape *s) {
+    const qn_tensor *t = i < q->n_dst ? q->dst[i] : NULL;
+    if (!t || t->dtype != s->dtype || t->rank != s->rank) return 0;
+    for (int k = 0; k < s->rank; k++)
+        if (t->shape[k] != s->d[k]) return 0;
+    return 1;
+}
+
+/* What the reference asks for or what the kernel asks for, whichever is more: the caller need not know which will run. */
+qn_status qn_workspace_bytes(const qn_request *request, size_t *bytes, qn_result *result) {
+    qn_result local, *r = result ? result : &local;
+    qn_guarded g;
+    qn_tensor out[QN_MAX_DST];
+    const qn_tensor *dst[QN_MAX_DST] = {NULL};
+    qn_result_begin(request, r);
+    if (!request || !bytes) return (qn_status)(r->status = QN_ARGUMENT);
+    *bytes = 0;
+    QN_TRY(qn_guard_sources(request, 0, &g, r));
+    *bytes = g.infer.workspace;
+    if (g.info->is_view || !qn_cpu_has_kernel(request->op)) return QN_OK;
+    for (int i = 0; i < g.infer.n_out; i++) {
+        const qn_shape *s = &g.infer.out[i];
+        dst[i] = is_given(request, i, s) ? request->dst[i] : &out[i];
+        if (dst[i] == &out[i]) qn_tensor_init(&out[i], (qn_dtype)s->dtype, s->rank, s->d, NULL, 0);
+    }
+    qn_call call = {request->op, request->subop, request->n_src, g.infer.n_out, request->src, dst, g.infer.attr, NULL};
+    qn_cpu_step kernel;
+    kernel.constant = 0;
+    if (qn_cpu_prepare(qn_cpu_levels(), &call, &kernel) && kernel.workspace > *bytes) *bytes = kernel.workspace;
+    return QN_OK;
 }

@@ -1,117 +1,54 @@
-/* Plans from the caller's side: made, filled, run, read. Everything that can fail or take memory happens before the first step of a
- * run; the run itself is a loop over function pointers. */
+/* Plans made and run. Everything that can fail or take memory happens before the first step of a run; the run itself is a loop over
+ * function pointers. */
+#include "base/clock.h"
 #include "base/memory.h"
+#include "ir/rebuild.h"
 #include "op/guard.h"
-#include "plan/plan.h"
+#include "op/ref.h"
 #include "run/context.h"
+#include "run/plan_impl.h"
 #include "run/traced.h"
-
-static uint64_t padded(uint64_t bytes) { return (bytes + QN_PLAN_ALIGN - 1) / QN_PLAN_ALIGN * QN_PLAN_ALIGN; }
 
 /* ---- Making */
 
-static uint64_t bytes_of(const qn_tensor *t) {
-    uint64_t bytes = 0;
-    return qn_tensor_bytes((qn_dtype)t->dtype, t->rank, t->shape, &bytes) == QN_OK ? bytes : 0;
+static qn_status copy_graph(qn_plan *p, const qn_graph *graph, qn_error *error) {
+    qn_status status = qn_graph_error(graph, error);
+    return status != QN_OK ? status : qn_ir_rebuild(graph, NULL, qn_rebuild_copy, NULL, &p->graph, error);
 }
 
-/* The guard once more, on the layouts the step will really have; from it the scratch and the index limits. */
-static qn_status check_step(qn_plan *p, qn_plan_step *s, const qn_ir_node *n, qn_error *error) {
-    qn_request q = qn_plan_request(p->graph, n, p->tensors);
-    qn_guarded g;
-    qn_result result;
-    qn_result_begin(&q, &result);
-    if (qn_guard_sources(&q, 0, &g, &result) != QN_OK) {
-        qn_result_to_error(&result, error);
-        return qn_error_wrap(error, "node %d", s->node);
+static qn_status list_leaves(qn_plan *p, qn_error *error) {
+    const qn_graph *g = p->graph;
+    for (size_t v = 0; v < g->values.n; v++) {
+        const qn_ir_value *value = &g->values.at[v];
+        if (value->kind > QN_VALUE_PARAM) continue;
+        if (!QN_VEC_ROOM(&p->arena, &p->leaves, 1)) return qn_error_set(error, QN_NO_MEMORY, "no memory for a plan");
+        qn_plan_leaf *l = &p->leaves.at[p->leaves.n++];
+        memset(l, 0, sizeof *l);
+        l->name = qn_ir_string(g, value->name);
+        l->kind = value->kind;
+        l->value = (qn_val)v;
+        if (qn_tensor_bytes((qn_dtype)value->probe.dtype, value->probe.rank, value->probe.d, &l->capacity) != QN_OK)
+            return qn_error_set(error, QN_INVALID, "'%s' is too large", l->name);
     }
-    if (g.infer.workspace > p->scratch) p->scratch = g.infer.workspace;
-    s->flops = qn_op_flops(&g.infer);
-    for (int i = 0; i < n->n_src; i++)
-        if (s->src[i] && !(g.info->src[i].flags & QN_SLOT_SHAPE)) s->bytes += bytes_of(s->src[i]);
-    for (int i = 0; i < n->n_out; i++) s->bytes += bytes_of(s->dst[i]);
-    for (int i = 0; i < n->n_src; i++) {
-        if (!s->src[i] || !(g.info->src[i].flags & QN_SLOT_INDEX)) continue;
-        if (s->n_index == QN_PLAN_INDEX_MAX)
-            return qn_error_set(error, QN_UNSUPPORTED, "node %d: too many index sources", s->node);
-        s->index[s->n_index++] = (qn_plan_index){s->src[i], g.infer.index_limit[i], i};
-    }
+    p->n_unset = (int32_t)p->leaves.n;
     return QN_OK;
 }
 
-static qn_status add_step(qn_plan *p, int32_t k, qn_error *error) {
-    const qn_ir_node *n = &p->graph->nodes.at[k];
-    const qn_op_info *info = qn_op_describe(n->op);
-    if (info->is_view) return QN_OK;
-    qn_plan_step *s = &p->steps.at[p->steps.n++];
-    memset(s, 0, sizeof *s);
-    s->node = k;
-    s->run = qn_op_rules_of(n->op)->reference;
-    for (int i = 0; i < n->n_src; i++) {
-        qn_val v = qn_ir_sources(p->graph, n)[i];
-        s->src[i] = v == QN_VAL_NONE ? NULL : &p->tensors[v];
-    }
-    for (int i = 0; i < n->n_out; i++) s->dst[i] = &p->tensors[n->out + i];
-    s->call = (qn_call){n->op, n->subop, n->n_src, n->n_out, s->src, s->dst, n->attr ? n->attr : info->attr_default, NULL};
-    return check_step(p, s, n, error);
+static void take_options(qn_plan *p, const qn_plan_options *o) {
+    p->flags = o->flags;
+    p->memory_cap = o->memory_cap;
+    p->device = o->device;
+    p->passes = o->passes;
+    p->cpu_levels = o->flags & QN_PLAN_REFERENCE ? 0 : qn_cpu_levels();
+    for (size_t i = 0; i < p->graph->symbols.n; i++)
+        p->symbols[i] = o->symbols ? o->symbols[i] : p->graph->symbols.at[i].most;
 }
-
-/* Leaves follow the arena; each gets a place of its own for the life of the plan. */
-static void place_leaves(qn_plan *p) {
-    uint64_t at = p->totals.arena_bytes;
-    for (size_t v = 0; v < p->graph->values.n; v++) {
-        qn_plan_slot *s = &p->slots[v];
-        if (s->storage != QN_STORAGE_INPUT && s->storage != QN_STORAGE_PARAM) {
-            if (s->storage == QN_STORAGE_CONSTANT) p->totals.constant_bytes += s->bytes;
-            continue;
-        }
-        s->offset = at;
-        p->n_unset++;
-        at += padded(s->bytes);
-        *(s->storage == QN_STORAGE_INPUT ? &p->totals.input_bytes : &p->totals.param_bytes) += s->bytes;
-    }
-    p->totals.scratch_bytes = p->scratch;
-    p->memory_bytes = at + padded(p->scratch);
-}
-
-static qn_status fill_plan(qn_plan *p, const qn_plan_options *o, qn_error *error) {
-    size_t n = p->graph->values.n;
-    p->slots = qn_arena_alloc(&p->arena, n, sizeof *p->slots);
-    p->tensors = qn_arena_alloc(&p->arena, n, sizeof *p->tensors);
-    p->is_set = qn_arena_alloc(&p->arena, n, 1);
-    if (!p->slots || !p->tensors || !p->is_set || !QN_VEC_ROOM(&p->arena, &p->steps, p->graph->nodes.n + 1))
-        return qn_error_set(error, QN_NO_MEMORY, "no memory to plan %zu values", n);
-    QN_TRY(qn_plan_assign(p, error));
-    QN_TRY(qn_plan_place(p, error));
-    for (int32_t k = 0; k < (int32_t)p->graph->nodes.n; k++) QN_TRY(add_step(p, k, error));
-    p->totals.n_steps = (int32_t)p->steps.n;
-    place_leaves(p);
-    if (o->memory_cap && p->memory_bytes > o->memory_cap)
-        return qn_error_set(error, QN_NO_MEMORY,
-                            "the plan needs %llu bytes (arena %llu, params %llu, inputs %llu, scratch %llu), the cap is %llu",
-                            (unsigned long long)p->memory_bytes, (unsigned long long)p->totals.arena_bytes,
-                            (unsigned long long)p->totals.param_bytes, (unsigned long long)p->totals.input_bytes,
-                            (unsigned long long)p->totals.scratch_bytes, (unsigned long long)o->memory_cap);
-    return QN_OK;
-}
-
-/* Bound, optimised, laid out: each a graph made of the one before. */
-static qn_status make_graph(qn_plan *p, const qn_graph *graph, const qn_plan_options *o, qn_error *error) {
-    qn_graph *bound = NULL, *better = NULL;
-    qn_status status = qn_graph_bind(graph, o->symbols, &bound, error);
-    if (status == QN_OK && !(o->flags & QN_PLAN_NO_PASSES)) status = qn_graph_optimise(bound, &better, error);
-    if (status == QN_OK) status = qn_plan_relayout(better ? better : bound, &p->graph, &p->totals.n_copies, error);
-    qn_graph_destroy(bound);
-    qn_graph_destroy(better);
-    return status;
-}
-
-const qn_graph *qn_plan_graph(const qn_plan *p) { return p ? p->graph : NULL; }
 
 qn_status qn_plan_create(const qn_graph *graph, const qn_plan_options *options, qn_plan **plan, qn_error *error) {
-    static const qn_plan_options none = {sizeof none, 0, NULL, 0};
+    static const qn_plan_options none = {.size = sizeof none};
+    static const uint32_t known = QN_PLAN_NO_PASSES | QN_PLAN_REFERENCE | QN_PLAN_STRICT | QN_PLAN_TIMED;
     const qn_plan_options *o = options ? options : &none;
-    if (!graph || !plan || o->size != sizeof *o || (o->flags & ~QN_PLAN_NO_PASSES))
+    if (!graph || !plan || o->size != sizeof *o || (o->flags & ~known))
         return qn_error_set(error, QN_ARGUMENT, "plan: a graph and valid options are needed");
     *plan = NULL;
     qn_allocator memory = qn_memory_default();
@@ -119,8 +56,12 @@ qn_status qn_plan_create(const qn_graph *graph, const qn_plan_options *options, 
     if (!p) return qn_error_set(error, QN_NO_MEMORY, "no memory for a plan");
     memset(p, 0, sizeof *p);
     qn_arena_init(&p->arena, 0);
-    qn_status status = make_graph(p, graph, o, error);
-    if (status == QN_OK) status = fill_plan(p, o, error);
+    qn_status status = copy_graph(p, graph, error);
+    if (status == QN_OK) status = list_leaves(p, error);
+    if (status == QN_OK) {
+        take_options(p, o);
+        status = qn_plan_specialise(p, error);
+    }
     if (status == QN_OK) *plan = p;
     else qn_plan_destroy(p);
     return status;
@@ -129,143 +70,51 @@ qn_status qn_plan_create(const qn_graph *graph, const qn_plan_options *options, 
 void qn_plan_destroy(qn_plan *p) {
     if (!p) return;
     qn_allocator memory = qn_memory_default();
+    qn_plan_drop_specials(p);
     if (p->memory) memory.release(memory.user, p->memory, p->memory_bytes);
+    for (size_t i = 0; i < p->leaves.n; i++)
+        if (p->leaves.at[i].memory) memory.release(memory.user, p->leaves.at[i].memory, p->leaves.at[i].capacity);
     qn_graph_destroy(p->graph);
     qn_arena_destroy(&p->arena);
     memory.release(memory.user, p, sizeof *p);
 }
 
-qn_status qn_plan_describe(const qn_plan *p, qn_plan_totals *totals) {
-    if (!p || !totals || totals->size != sizeof *totals) return QN_ARGUMENT;
-    *totals = p->totals;
-    totals->size = sizeof *totals;
-    return QN_OK;
-}
-
-qn_status qn_plan_value_describe(const qn_plan *p, qn_val value, qn_plan_value *info) {
-    if (!p || !info || info->size != sizeof *info || value < 0 || (size_t)value >= p->graph->values.n) return QN_ARGUMENT;
-    const qn_plan_slot *s = &p->slots[value], *root = &p->slots[s->root];
-    info->storage = s->storage;
-    info->root = s->root;
-    info->offset = root->offset + (uint64_t)p->tensors[value].offset;
-    info->bytes = s->bytes;
-    info->born = root->born;
-    info->dies = root->dies;
-    return QN_OK;
-}
-
-/* ---- Memory: one block, and every descriptor pointed into it */
-
-static void point_tensors(qn_plan *p) {
-    for (size_t v = 0; v < p->graph->values.n; v++) {
-        const qn_plan_slot *root = &p->slots[p->slots[v].root];
-        qn_tensor *t = &p->tensors[v];
-        if (root->storage == QN_STORAGE_CONSTANT) {
-            const qn_ir_constant *c = &p->graph->constants.at[p->graph->values.at[p->slots[v].root].data];
-            memcpy(&t->data, &c->data, sizeof t->data); /* never written: no op runs in place on a constant */
-            p->is_set[v] = 1;
-        } else {
-            t->data = (char *)p->memory + root->offset;
-        }
-        t->size = root->bytes;
-    }
-    for (size_t i = 0; i < p->steps.n; i++)
-        p->steps.at[i].call.workspace = (char *)p->memory + p->memory_bytes - padded(p->scratch);
-}
-
-static qn_status need_memory(qn_plan *p, qn_error *error) {
-    if (p->memory) return QN_OK;
-    qn_allocator memory = qn_memory_default();
-    p->memory = memory.allocate(memory.user, p->memory_bytes ? p->memory_bytes : 1, QN_PLAN_ALIGN);
-    if (!p->memory)
-        return qn_error_set(error, QN_NO_MEMORY, "no memory: the plan needs %llu bytes", (unsigned long long)p->memory_bytes);
-    memset(p->memory, 0, p->memory_bytes);
-    point_tensors(p);
-    return QN_OK;
-}
-
-/* ---- Values in and out */
-
-static qn_val find_leaf(const qn_plan *p, const char *name, int inputs_only) {
-    for (size_t v = 0; name && v < p->graph->values.n; v++) {
-        const qn_ir_value *leaf = &p->graph->values.at[v];
-        int named = leaf->kind == QN_VALUE_INPUT || (leaf->kind == QN_VALUE_PARAM && !inputs_only);
-        if (named && strcmp(qn_ir_string(p->graph, leaf->name), name) == 0) return (qn_val)v;
-    }
-    return QN_VAL_NONE;
-}
-
-static qn_val find_output(const qn_plan *p, const char *name) {
-    for (size_t i = 0; name && i < p->graph->outputs.n; i++)
-        if (strcmp(qn_ir_string(p->graph, p->graph->outputs.at[i].name), name) == 0) return p->graph->outputs.at[i].value;
-    return QN_VAL_NONE;
-}
-
-static qn_status copy_into(const qn_tensor *to, const qn_tensor *from, const char *name, qn_error *error) {
-    if (from->dtype != to->dtype || from->rank != to->rank)
-        return qn_error_set(error, QN_INVALID, "'%s': dtype and rank must be those of the graph", name);
-    for (int k = 0; k < to->rank; k++)
-        if (from->shape[k] != to->shape[k])
-            return qn_error_set(error, QN_INVALID, "'%s': axis %d has extent %lld, the graph has %lld", name, k,
-                                (long long)from->shape[k], (long long)to->shape[k]);
-    uint64_t bytes;
-    if (qn_tensor_count(from) && (!from->data || !qn_tensor_is_contiguous(from) || from->offset < 0 ||
-                                  qn_tensor_bytes((qn_dtype)from->dtype, from->rank, from->shape, &bytes) != QN_OK ||
-                                  (uint64_t)from->offset > from->size || bytes > from->size - (uint64_t)from->offset))
-        return qn_error_set(error, QN_INVALID, "'%s': the tensor must be dense and lie in its buffer", name);
-    if (qn_tensor_count(from)) memcpy(to->data, (const char *)from->data + from->offset, bytes);
-    return QN_OK;
-}
-
-qn_status qn_plan_set(qn_plan *p, const char *name, const qn_tensor *tensor, qn_error *error) {
-    if (!p || !name || !tensor) return qn_error_set(error, QN_ARGUMENT, "a plan, a name and a tensor are needed");
-    qn_val v = find_leaf(p, name, 0);
-    if (v == QN_VAL_NONE) return qn_error_set(error, QN_INVALID, "the graph has no input or param '%s'", name);
-    QN_TRY(need_memory(p, error));
-    QN_TRY(copy_into(&p->tensors[v], tensor, name, error));
-    p->n_unset -= !p->is_set[v];
-    p->is_set[v] = 1;
-    return QN_OK;
-}
-
-qn_status qn_plan_output(const qn_plan *p, const char *name, qn_tensor *tensor, qn_error *error) {
-    if (!p || !tensor) return qn_error_set(error, QN_ARGUMENT, "a plan and room for a tensor are needed");
-    qn_val v = find_output(p, name);
-    if (v == QN_VAL_NONE) return qn_error_set(error, QN_INVALID, "the graph has no output '%s'", name ? name : "");
-    if (!p->memory) return qn_error_set(error, QN_INVALID, "output '%s': the plan has not run yet", name);
-    *tensor = p->tensors[v];
-    return QN_OK;
-}
-
-qn_status qn_plan_feed(qn_plan *p, const char *output, const char *input, qn_error *error) {
-    if (!p) return qn_error_set(error, QN_ARGUMENT, "a plan is needed");
-    qn_val from = find_output(p, output), to = find_leaf(p, input, 1);
-    if (from == QN_VAL_NONE || to == QN_VAL_NONE)
-        return qn_error_set(error, QN_INVALID, "the graph has no %s '%s'", from == QN_VAL_NONE ? "output" : "input",
-                            from == QN_VAL_NONE ? (output ? output : "") : (input ? input : ""));
-    const qn_tensor *a = &p->tensors[from], *b = &p->tensors[to];
-    int same = a->dtype == b->dtype && a->rank == b->rank && p->slots[from].dense;
-    for (int k = 0; same && k < a->rank; k++) same = a->shape[k] == b->shape[k];
-    if (!same)
-        return qn_error_set(error, QN_INVALID, "output '%s' and input '%s' have not the same dense shape and dtype", output,
-                            input);
-    if (!QN_VEC_ROOM(&p->arena, &p->feeds, 1)) return qn_error_set(error, QN_NO_MEMORY, "no memory for a feed");
-    p->feeds.at[p->feeds.n++] = (qn_plan_feed_pair){from, to};
-    return QN_OK;
-}
-
-/* ---- Running */
+/* ---- Before a run */
 
 /* Only asked when some leaf is missing: a run that has everything looks for nothing. */
 static qn_status name_missing_leaf(const qn_plan *p, qn_error *error) {
-    for (size_t v = 0; v < p->graph->values.n; v++) {
-        const qn_ir_value *leaf = &p->graph->values.at[v];
-        if (leaf->kind <= QN_VALUE_PARAM && !p->is_set[v])
-            return qn_error_set(error, QN_INVALID, "%s '%s' was never set", leaf->kind == QN_VALUE_INPUT ? "input" : "param",
-                                qn_ir_string(p->graph, leaf->name));
+    for (size_t i = 0; i < p->leaves.n; i++)
+        if (!p->leaves.at[i].is_set)
+            return qn_error_set(error, QN_INVALID, "%s '%s' was never set",
+                                p->leaves.at[i].kind == QN_VALUE_INPUT ? "input" : "param", p->leaves.at[i].name);
+    return QN_OK;
+}
+
+/* Inputs that were set one after the other must agree on what the symbols are. */
+static qn_status check_extents(const qn_plan *p, qn_error *error) {
+    for (size_t i = 0; i < p->leaves.n; i++) {
+        const qn_plan_leaf *l = &p->leaves.at[i];
+        const qn_shape *want = &p->graph->values.at[l->value].shape;
+        for (int k = 0; l->is_set && k < want->rank; k++) {
+            int64_t extent;
+            if (!qn_ir_dim_value(p->graph, want->d[k], p->symbols, &extent) || extent != l->shape.d[k])
+                return qn_error_set(error, QN_INVALID, "'%s': axis %d was set with extent %lld, the other inputs make it %lld",
+                                    l->name, k, (long long)l->shape.d[k], (long long)extent);
+        }
     }
     return QN_OK;
 }
+
+static qn_status prepare_run(qn_plan *p, qn_pool *pool, qn_error *error) {
+    if (p->n_unset) return name_missing_leaf(p, error);
+    if (p->is_stale) {
+        QN_TRY(check_extents(p, error));
+        QN_TRY(qn_plan_specialise(p, error));
+    }
+    return p->memory_ready ? QN_OK : qn_plan_ready(p, pool, error);
+}
+
+/* ---- Steps */
 
 static qn_status check_step_indices(const qn_plan_step *s, qn_error *error) {
     int64_t which, value;
@@ -276,6 +125,12 @@ static qn_status check_step_indices(const qn_plan_step *s, qn_error *error) {
                             s->node, info->name, info->src[s->index[i].slot].name, (long long)which, (long long)value,
                             (long long)s->index[i].limit);
     }
+    return QN_OK;
+}
+
+static inline qn_status compute(const qn_plan_step *s, qn_pool *pool) {
+    if (!s->cpu.run) return s->run(&s->call);
+    qn_cpu_run(pool, &s->call, &s->cpu);
     return QN_OK;
 }
 
@@ -295,37 +150,125 @@ static uint32_t ring_label(qn_trace_ring *ring, const char *path) {
     return label;
 }
 
-static qn_status run_traced(const qn_plan *p, const qn_plan_step *s, qn_trace_ring *ring) {
+/* With the time taken, for the ring, for the plan's own statistics, or both. */
+static qn_status compute_seen(const qn_schedule *x, qn_plan_step *s, qn_pool *pool, qn_trace_ring *ring) {
     qn_trace_span span;
-    qn_trace_begin(ring, &span);
-    qn_status status = s->run(&s->call);
-    uint32_t around = ring->label;
-    ring->label = ring_label(ring, qn_ir_string(p->graph, p->graph->nodes.at[s->node].label));
-    qn_run_trace_step(ring, &span, &s->call, s->flops, s->bytes, status);
-    ring->label = around;
+    uint64_t start = qn_clock_now();
+    if (ring) qn_trace_begin(ring, &span);
+    qn_status status = compute(s, pool);
+    if (ring) {
+        uint32_t around = ring->label;
+        ring->label = ring_label(ring, qn_ir_string(x->graph, x->graph->nodes.at[s->node].label));
+        qn_run_trace_step(ring, &span, &s->call, s->flops, s->bytes, status);
+        ring->label = around;
+    }
+    s->nanoseconds += qn_clock_now() - start;
+    s->runs++;
     return status;
 }
 
-static qn_status run_steps(qn_plan *p, qn_trace_ring *ring, qn_error *error) {
-    for (size_t i = 0; i < p->steps.n; i++) {
-        const qn_plan_step *s = &p->steps.at[i];
+static qn_status callback_failed(const qn_plan_step *s, qn_status status, qn_error *error) {
+    return qn_error_set(error, QN_USER, "node %d: %s: the callback returned %d", s->node, qn_op_describe(s->call.op)->name,
+                        (int)status);
+}
+
+static qn_status run_steps(qn_plan *p, qn_pool *pool, qn_trace_ring *ring, int32_t first, int32_t end, qn_error *error) {
+    qn_schedule *x = p->current->schedule;
+    int seen = ring || (p->flags & QN_PLAN_TIMED);
+    for (int32_t i = first; i < end; i++) {
+        qn_plan_step *s = &x->steps.at[i];
+        if (atomic_load_explicit(&p->cancelled, memory_order_relaxed))
+            return qn_error_set(error, QN_CANCELLED, "cancelled before node %d", s->node);
         if (s->n_index) QN_TRY(check_step_indices(s, error));
-        qn_status status = ring ? run_traced(p, s, ring) : s->run(&s->call);
-        if (status != QN_OK)
-            return qn_error_set(error, QN_USER, "node %d: %s: the callback returned %d", s->node,
-                                qn_op_describe(s->call.op)->name, (int)status);
+        qn_status status = seen ? compute_seen(x, s, pool, ring) : compute(s, pool);
+        if (status != QN_OK) return callback_failed(s, status, error);
+    }
+    return QN_OK;
+}
+
+/* ---- Runs */
+
+/* On the host; what a device keeps for itself has been fed there. */
+static void feed_inputs(qn_plan *p) {
+    for (size_t i = 0; i < p->feeds.n; i++) {
+        if (p->device && !p->current->feeds.at[i].on_host) continue;
+        const qn_tensor *from = &p->current->schedule->tensors[qn_plan_output_find(p, p->feeds.at[i].output)];
+        qn_plan_leaf *to = &p->leaves.at[p->feeds.at[i].leaf];
+        uint64_t bytes = 0;
+        qn_tensor_bytes((qn_dtype)from->dtype, from->rank, from->shape, &bytes);
+        const char *at = (const char *)from->data + from->offset;
+        if (at != to->memory && bytes <= to->capacity) memmove(to->memory, at, bytes);
+    }
+}
+
+static qn_status run_all(qn_plan *p, qn_pool *pool, qn_trace_ring *ring, qn_error *error) {
+    if (!p->device) return run_steps(p, pool, ring, 0, (int32_t)p->current->schedule->steps.n, error);
+    for (size_t i = 0; i < p->current->segments.n; i++) {
+        qn_segment *segment = &p->current->segments.at[i];
+        if (segment->on_device) QN_TRY(qn_segment_run(p, p->current, segment, error));
+        else QN_TRY(run_steps(p, pool, ring, segment->first, segment->end, error));
     }
     return QN_OK;
 }
 
 qn_status qn_plan_run(qn_plan *p, qn_context *context, qn_error *error) {
     if (!p) return qn_error_set(error, QN_ARGUMENT, "a plan is needed");
-    QN_TRY(need_memory(p, error));
-    if (p->n_unset) return name_missing_leaf(p, error);
-    QN_TRY(run_steps(p, context && qn_trace_on(context->ring) ? context->ring : NULL, error));
-    for (size_t i = 0; i < p->feeds.n; i++) {
-        const qn_tensor *a = &p->tensors[p->feeds.at[i].output], *b = &p->tensors[p->feeds.at[i].input];
-        memmove((char *)b->data + b->offset, (const char *)a->data + a->offset, p->slots[p->feeds.at[i].input].bytes);
+    qn_pool *pool = context ? context->pool : NULL;
+    if (p->n_unset || p->is_stale || !p->memory_ready) QN_TRY(prepare_run(p, pool, error));
+    qn_status status = run_all(p, pool, context && qn_trace_on(context->ring) ? context->ring : NULL, error);
+    atomic_store_explicit(&p->cancelled, 0, memory_order_relaxed);
+    if (status == QN_OK && p->feeds.n) feed_inputs(p);
+    return status;
+}
+
+void qn_plan_cancel(qn_plan *p) {
+    if (p) atomic_store_explicit(&p->cancelled, 1, memory_order_relaxed);
+}
+
+/* ---- Looking for the first value that is not finite */
+
+static int64_t count_bad(const qn_tensor *t, qn_plan_bad *bad) {
+    qn_rows it;
+    double run[QN_RUN];
+    if (!qn_is_float(t->dtype)) return 0;
+    bad->n_nan = bad->n_infinite = 0;
+    for (qn_rows_begin(&it, t->rank, t->shape); it.live; qn_rows_next(&it))
+        for (int64_t i = 0; i < it.n; i += QN_RUN) {
+            int64_t n = it.n - i < QN_RUN ? it.n - i : QN_RUN;
+            qn_load_row(t, qn_row(&it, t), i, n, run);
+            for (int64_t k = 0; k < n; k++) {
+                if (run[k] - run[k] == 0) continue;
+                if (bad->n_nan + bad->n_infinite == 0) bad->first = it.row * it.n + i + k;
+                *(run[k] != run[k] ? &bad->n_nan : &bad->n_infinite) += 1;
+            }
+        }
+    return bad->n_nan + bad->n_infinite;
+}
+
+static int step_is_bad(const qn_plan_step *s, qn_plan_bad *bad) {
+    qn_plan_bad source;
+    for (int i = 0; i < s->call.n_dst; i++) {
+        if (!s->dst[i] || !count_bad(s->dst[i], bad)) continue;
+        bad->node = s->node;
+        bad->output = i;
+        for (int k = s->call.n_src - 1; k >= 0; k--)
+            if (s->src[k] && count_bad(s->src[k], &source)) bad->input = k;
+        return 1;
+    }
+    return 0;
+}
+
+qn_status qn_plan_find_bad(qn_plan *p, qn_context *context, qn_plan_bad *bad, qn_error *error) {
+    if (!p || !bad || bad->size != sizeof *bad) return qn_error_set(error, QN_ARGUMENT, "a plan and a record are needed");
+    bad->node = bad->input = bad->output = -1;
+    bad->n_nan = bad->n_infinite = bad->first = 0;
+    if (p->device) return qn_error_set(error, QN_UNSUPPORTED, "looking for bad values runs on the CPU: make the plan without a device");
+    qn_pool *pool = context ? context->pool : NULL;
+    QN_TRY(prepare_run(p, pool, error));
+    const qn_schedule *x = p->current->schedule;
+    for (int32_t i = 0; i < (int32_t)x->steps.n && bad->node < 0; i++) {
+        QN_TRY(run_steps(p, pool, NULL, i, i + 1, error));
+        if (!step_is_bad(&x->steps.at[i], bad)) bad->n_nan = bad->n_infinite = bad->first = 0;
     }
     return QN_OK;
 }

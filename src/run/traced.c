@@ -35,8 +35,9 @@ void qn_run_trace_step(qn_trace_ring *ring, const qn_trace_span *span, const qn_
     body[5] = ring->label | (uint64_t)c->subop << 32;
     unsigned n = BODY;
     if (ring->shapes) {
-        body[5] |= (uint64_t)c->n_src << 48;
-        n += qn_run_trace_shapes(c->src, c->n_src, body + BODY);
+        int n_src = c->n_src < QN_TRACE_SOURCES ? c->n_src : QN_TRACE_SOURCES;
+        body[5] |= (uint64_t)n_src << 48;
+        n += qn_run_trace_shapes(c->src, n_src, body + BODY);
     }
     ring->last_op = span->id;
     qn_trace_write(ring, QN_TRACE_OP, (unsigned)c->op, body, n);

@@ -41,9 +41,10 @@ typedef enum qn_vk_type {
     QN_VK_NO_TYPE
 } qn_vk_type;
 
-/* Specialisation constants, in the order of their numbers. */
+/* Specialisation constants, in the order of their numbers. The last two are for kernels whose workgroup is not QN_VK_LANES. */
 typedef struct qn_vk_spec {
     uint32_t type_a, type_b, type_y, fn, rank, tiled;
+    uint32_t lanes, tile[9];
 } qn_vk_spec;
 
 typedef struct qn_vk_shader {
@@ -65,6 +66,7 @@ typedef struct qn_vk_dispatch {
 
 /* Where a packer gets addresses from. While only asking, everything is 0 and `block` NULL; `block_used` counts all the same. */
 typedef struct qn_vk_pack {
+    const struct qn_vk_device *device;
     const qn_checked_step *step;
     uint64_t arena;    /* device address */
     char *block;       /* the parameter block, mapped */
@@ -90,12 +92,25 @@ qn_status qn_vk_translate(qn_vk_pack *pack);
 
 typedef struct qn_vk_instance {
     void *library;
+    PFN_vkGetInstanceProcAddr get;
     VkInstance handle;
     VkDebugUtilsMessengerEXT messenger;
     qn_vk_calls vk;
     int validating, n_messages;
     char first_message[512];
 } qn_vk_instance;
+
+/* Cooperative matrices of halves with f32 sums. All 0: there are none, or a feature they need is missing. */
+typedef struct qn_vk_coop {
+    uint32_t m, n, k;        /* the fragment of a subgroup */
+    uint32_t fixed_subgroup; /* pipelines can be told how many lanes a subgroup has */
+    uint32_t wide_most;      /* longest side of a matrix that a workgroup holds together */
+    uint32_t wide_room;      /* shared memory those take for themselves */
+    int n_wide;
+    struct {
+        uint32_t lanes, m, n, k; /* sides are multiples of m, n and k in workgroups of so many lanes */
+    } wide[4];
+} qn_vk_coop;
 
 /* What is known of a physical device before it is opened. */
 typedef struct qn_vk_facts {
@@ -105,6 +120,7 @@ typedef struct qn_vk_facts {
     qn_device_info info;
     uint32_t queue_family, timestamp_bits;
     uint64_t max_allocation;
+    qn_vk_coop coop;
     char lacks[160]; /* what every kernel needs and it has not; empty when it can be used */
 } qn_vk_facts;
 
@@ -142,6 +158,9 @@ typedef struct qn_vk_device {
     QN_VEC(qn_vk_pipeline) pipelines;
     qn_vk_memory staging; /* for single uploads and downloads, grown on demand */
     qn_vulkan_fault fault;
+    uint32_t distrusted; /* QN_VULKAN_* families that failed the self-test */
+    uint32_t barred;     /* QN_VULKAN_* families of kernels that are not to be used */
+    int forced_tile;     /* number of the tile that products shall use, -1: as the packer thinks */
     int lost;
 } qn_vk_device;
 
@@ -181,8 +200,30 @@ void qn_vk_instance_destroy(qn_vk_instance *instance);
 /* Count of physical devices, or facts about one. */
 int qn_vk_instance_count(qn_vk_instance *instance, qn_error *error);
 qn_status qn_vk_instance_facts(qn_vk_instance *instance, int index, qn_vk_facts *facts, qn_error *error);
+int qn_vk_facts_lists(qn_vk_instance *instance, const qn_vk_facts *facts, const char *extension);
 qn_status qn_vk_device_make(qn_vk_device *d, qn_error *error);
 void qn_vk_device_unmake(qn_vk_device *d);
+
+/* vk_coop.c */
+typedef struct qn_vk_extras { /* what create_device asks for beyond what every kernel needs */
+    struct qn_vk_coop_features {
+        VkStructureType type;
+        void *next;
+        VkBool32 on, robust;
+    } coop;
+    struct qn_vk_coop2_features {
+        VkStructureType type;
+        void *next;
+        VkBool32 workgroup_scope, flexible, reductions, conversions, per_element, tensor_addressing, block_loads;
+    } coop2;
+    VkPhysicalDeviceSubgroupSizeControlFeatures subgroup;
+    VkPhysicalDeviceMaintenance4Features maintenance;
+    const char *names[4];
+    uint32_t n_names;
+    void *chain;
+} qn_vk_extras;
+void qn_vk_coop_find(qn_vk_instance *in, qn_vk_facts *f);
+void qn_vk_coop_ask(const qn_vk_facts *f, qn_vk_extras *extras);
 
 /* vk_memory.c */
 typedef enum qn_vk_place { QN_VK_ON_DEVICE, QN_VK_ON_HOST, QN_VK_ON_BOTH } qn_vk_place;

@@ -108,7 +108,7 @@ static int has_layer(qn_vk_instance *in) {
 static qn_status create_handle(qn_vk_instance *in, uint32_t flags, qn_error *error) {
     static const char *const debug_extension = "VK_EXT_debug_utils";
     VkApplicationInfo app = {
-        .sType = VK_STRUCTURE_TYPE_APPLICATION_INFO, .pApplicationName = "quern", .apiVersion = VK_API_VERSION_1_2};
+        .sType = VK_STRUCTURE_TYPE_APPLICATION_INFO, .pApplicationName = "quern", .apiVersion = VK_API_VERSION_1_3};
     VkInstanceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO, .pApplicationInfo = &app};
     VkDebugUtilsMessengerCreateInfoEXT listen = listener(in);
     if ((flags & QN_VULKAN_VALIDATE) && has_layer(in)) {
@@ -130,7 +130,7 @@ static void listen_to(qn_vk_instance *in, PFN_vkGetInstanceProcAddr get) {
 }
 
 static qn_status fill_instance(qn_vk_instance *in, uint32_t flags, qn_error *error) {
-    PFN_vkGetInstanceProcAddr get = open_library(in);
+    PFN_vkGetInstanceProcAddr get = in->get = open_library(in);
     if (!get) return qn_error_set(error, QN_DEVICE, "there is no Vulkan loader here (libvulkan.so.1)");
     if (!load_calls(in, get, GLOBAL)) return qn_error_set(error, QN_DEVICE, "the Vulkan loader is older than 1.1");
     QN_TRY(create_handle(in, flags, error));
@@ -154,10 +154,8 @@ qn_status qn_vk_instance_create(uint32_t flags, qn_vk_instance **instance, qn_er
 void qn_vk_instance_destroy(qn_vk_instance *in) {
     if (!in) return;
     if (in->messenger && in->library) {
-        PFN_vkGetInstanceProcAddr get = open_library(in);
-        PFN_vkDestroyDebugUtilsMessengerEXT destroy = get ? (PFN_vkDestroyDebugUtilsMessengerEXT)get(
-                                                                in->handle, "vkDestroyDebugUtilsMessengerEXT")
-                                                          : NULL;
+        PFN_vkDestroyDebugUtilsMessengerEXT destroy = (PFN_vkDestroyDebugUtilsMessengerEXT)in->get(
+            in->handle, "vkDestroyDebugUtilsMessengerEXT");
         if (destroy) destroy(in->handle, in->messenger, NULL);
     }
     if (in->handle && in->vk.DestroyInstance) in->vk.DestroyInstance(in->handle, NULL);
@@ -199,15 +197,14 @@ static void find_queue(qn_vk_instance *in, qn_vk_facts *f) {
     }
 }
 
-static void find_extensions(qn_vk_instance *in, qn_vk_facts *f) {
-    VkExtensionProperties list[400];
-    uint32_t n = 400;
+int qn_vk_facts_lists(qn_vk_instance *in, const qn_vk_facts *f, const char *extension) {
+    VkExtensionProperties list[512];
+    uint32_t n = 512;
     VkResult r = in->vk.EnumerateDeviceExtensionProperties(f->handle, NULL, &n, list);
-    if (r != VK_SUCCESS && r != VK_INCOMPLETE) return;
-    for (uint32_t i = 0; i < n; i++) {
-        if (strcmp(list[i].extensionName, "VK_KHR_cooperative_matrix") == 0) f->info.features |= QN_DEVICE_COOPERATIVE;
-        if (strcmp(list[i].extensionName, "VK_KHR_shader_integer_dot_product") == 0) f->info.features |= QN_DEVICE_INT8_DOT;
-    }
+    if (r != VK_SUCCESS && r != VK_INCOMPLETE) return 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (strcmp(list[i].extensionName, extension) == 0) return 1;
+    return 0;
 }
 
 static void need(qn_vk_facts *f, int has, const char *what) {
@@ -265,7 +262,8 @@ qn_status qn_vk_instance_facts(qn_vk_instance *in, int index, qn_vk_facts *f, qn
     }
     find_queue(in, f);
     find_features(in, f);
-    find_extensions(in, f);
+    if (qn_vk_facts_lists(in, f, "VK_KHR_shader_integer_dot_product")) f->info.features |= QN_DEVICE_INT8_DOT;
+    qn_vk_coop_find(in, f);
     in->vk.GetPhysicalDeviceMemoryProperties(f->handle, &f->memory);
     int host_heaps = 0;
     for (uint32_t i = 0; i < f->memory.memoryHeapCount; i++) {
@@ -285,9 +283,15 @@ static qn_status create_device(qn_vk_device *d, qn_error *error) {
                                      .queueFamilyIndex = d->facts.queue_family,
                                      .queueCount = 1,
                                      .pQueuePriorities = &priority};
+    qn_vk_extras extras;
+    qn_vk_coop_ask(&d->facts, &extras);
     VkPhysicalDeviceVulkan12Features v12 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES,
+                                            .pNext = extras.chain,
                                             .bufferDeviceAddress = VK_TRUE,
-                                            .timelineSemaphore = VK_TRUE};
+                                            .timelineSemaphore = VK_TRUE,
+                                            .vulkanMemoryModel = d->facts.coop.m != 0,
+                                            .vulkanMemoryModelDeviceScope = d->facts.coop.m != 0,
+                                            .shaderFloat16 = d->facts.coop.m != 0};
     VkPhysicalDeviceVulkan11Features v11 = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES, .pNext = &v12, .storageBuffer16BitAccess = VK_TRUE};
     VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &v11};
@@ -295,7 +299,9 @@ static qn_status create_device(qn_vk_device *d, qn_error *error) {
     VkDeviceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
                                .pNext = &features,
                                .queueCreateInfoCount = 1,
-                               .pQueueCreateInfos = &queue};
+                               .pQueueCreateInfos = &queue,
+                               .enabledExtensionCount = extras.n_names,
+                               .ppEnabledExtensionNames = extras.names};
     VkResult r = d->instance->vk.CreateDevice(d->facts.handle, &info, NULL, &d->handle);
     if (r != VK_SUCCESS) return qn_vk_fail(d, "vkCreateDevice", r, error);
     int ok = 1;

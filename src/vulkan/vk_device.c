@@ -23,8 +23,7 @@ static void describe(const qn_device *device, qn_device_info *info) {
 
 static qn_status supports(qn_device *device, const qn_checked_step *step, qn_error *error) {
     qn_vk_dispatch out;
-    qn_vk_pack pack = {.step = step, .out = &out, .error = error};
-    (void)device; /* what every kernel needs was asked when it was opened */
+    qn_vk_pack pack = {.device = (const qn_vk_device *)device, .step = step, .out = &out, .error = error};
     return qn_vk_translate(&pack);
 }
 
@@ -109,6 +108,8 @@ static qn_status open_device(qn_vk_device *d, const qn_vulkan_options *o, qn_err
     QN_TRY(qn_vk_instance_create(o->flags, &d->instance, error));
     QN_TRY(qn_vk_instance_facts(d->instance, o->index, &d->facts, error));
     QN_TRY(qn_vk_device_make(d, error));
+    if (d->facts.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU && !(o->flags & QN_VULKAN_EVERY_KERNEL))
+        d->distrusted = QN_VULKAN_COOP | QN_VULKAN_COOP2;
     QN_TRY(qn_vk_cache_open(d, o->cache, error));
     if (o->flags & QN_VULKAN_NO_SELF_TEST) {
         snprintf(d->facts.info.verdict, sizeof d->facts.info.verdict, "not tested");
@@ -116,7 +117,6 @@ static qn_status open_device(qn_vk_device *d, const qn_vulkan_options *o, qn_err
     }
     if (qn_vk_self_test(&d->base, error) != QN_OK) return qn_error_wrap(error, "%s failed its self-test", d->facts.info.name);
     d->facts.info.features |= QN_DEVICE_TRUSTED;
-    snprintf(d->facts.info.verdict, sizeof d->facts.info.verdict, "self-test agrees with the reference");
     return QN_OK;
 }
 
@@ -129,6 +129,7 @@ qn_status qn_vulkan_open(const qn_vulkan_options *options, qn_device **device, q
     if (!d) return qn_error_set(error, QN_NO_MEMORY, "no memory for a device's record");
     memset(d, 0, sizeof *d);
     d->base.calls = &calls;
+    d->forced_tile = -1;
     qn_arena_init(&d->arena, 0);
     qn_status status = open_device(d, options ? options : &first, error);
     if (status == QN_OK) *device = &d->base;
@@ -144,5 +145,10 @@ int qn_vulkan_messages(const qn_device *device, int *active, const char **first)
 }
 
 void qn_vulkan_inject(qn_device *device, qn_vulkan_fault fault) { ((qn_vk_device *)device)->fault = fault; }
+void qn_vulkan_bar(qn_device *device, uint32_t families, int tile) {
+    qn_vk_device *d = (qn_vk_device *)device;
+    d->barred = families;
+    d->forced_tile = tile;
+}
 int qn_vulkan_pipelines(const qn_device *device) { return (int)((const qn_vk_device *)device)->pipelines.n; }
 int qn_vulkan_barriers(const qn_program *program) { return ((const qn_vk_program *)program)->n_barriers; }

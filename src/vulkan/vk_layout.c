@@ -159,3 +159,15 @@ void *qn_vk_take_block(qn_vk_pack *p, uint64_t bytes, uint64_t *address) {
     *address = p->block_at + at;
     return p->block ? p->block + at : NULL;
 }
+
+qn_status qn_vk_at_most_4_axes(qn_vk_pack *p, const qn_tensor *t) {
+    for (int k = 4; k < t->rank; k++)
+        if (qn_ne(t, k) != 1) return qn_vk_refuse(p, "no kernel for more than 4 axes");
+    return QN_OK;
+}
+
+qn_status qn_vk_extent(qn_vk_pack *p, int64_t n, uint32_t *out) {
+    if (n > INT32_MAX) return qn_vk_refuse(p, "an extent is beyond 2^31");
+    *out = (uint32_t)n;
+    return QN_OK;
+}

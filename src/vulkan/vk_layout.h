@@ -33,6 +33,9 @@ void qn_vk_pack_numbers(qn_vk_pack *p);
 uint64_t qn_vk_address(const qn_vk_pack *p, const qn_tensor *t);
 /* Stride of the k-th axis from the end in elements, 0 where the extent is 1. Rejects what does not fit. */
 qn_status qn_vk_stride(qn_vk_pack *p, const qn_tensor *t, int k, int32_t *stride);
+/* Four axes and 32-bit extents are what kernels take that know their axes. */
+qn_status qn_vk_at_most_4_axes(qn_vk_pack *p, const qn_tensor *t);
+qn_status qn_vk_extent(qn_vk_pack *p, int64_t n, uint32_t *out);
 static inline uint32_t qn_vk_bits(float f) {
     uint32_t u;
     memcpy(&u, &f, sizeof u);

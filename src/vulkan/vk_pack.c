@@ -41,7 +41,10 @@ qn_status qn_vk_translate(qn_vk_pack *p) {
         found = 1;
         memset(p->out, 0, sizeof *p->out);
         p->out->shader = qn_vk_shader_find(rows[i].shader);
-        if (p->out->shader < 0) return qn_vk_refuse(p, "its shader is not in this build");
+        if (p->out->shader < 0) {
+            status = qn_vk_refuse(p, "its shader is not in this build");
+            continue;
+        }
         p->out->spec.fn = rows[i].fn == QN_VK_SUBOP ? (uint32_t)p->step->subop : rows[i].fn;
         status = rows[i].pack(p, p->out->spec.fn);
         if (status != QN_UNSUPPORTED) return status;
@@ -174,24 +177,12 @@ qn_status qn_vk_pack_soft_max(qn_vk_pack *p, uint32_t fn) {
 
 /* ---- Others */
 
-static qn_status at_most_4_axes(qn_vk_pack *p, const qn_tensor *t) {
-    for (int k = 4; k < t->rank; k++)
-        if (qn_ne(t, k) != 1) return qn_vk_refuse(p, "no kernel for more than 4 axes");
-    return QN_OK;
-}
-
-static qn_status extent(qn_vk_pack *p, int64_t n, uint32_t *out) {
-    if (n > INT32_MAX) return qn_vk_refuse(p, "an extent is beyond 2^31");
-    *out = (uint32_t)n;
-    return QN_OK;
-}
-
 qn_status qn_vk_pack_get_rows(qn_vk_pack *p, uint32_t fn) {
     const qn_tensor *a = p->step->src[0], *idx = p->step->src[1], *y = p->step->dst[0];
     qn_vk_push *push = &p->out->push;
     qn_vk_spec *spec = &p->out->spec;
     (void)fn;
-    QN_TRY(at_most_4_axes(p, y));
+    QN_TRY(qn_vk_at_most_4_axes(p, y));
     spec->type_a = qn_vk_type_of(a->dtype);
     spec->type_y = qn_vk_type_of(y->dtype);
     if (spec->type_a == QN_VK_NO_TYPE || spec->type_y == QN_VK_NO_TYPE || idx->dtype != QN_DTYPE_I32)
@@ -204,64 +195,11 @@ qn_status qn_vk_pack_get_rows(qn_vk_pack *p, uint32_t fn) {
     }
     push->a = qn_vk_address(p, a);
     push->b = qn_vk_address(p, idx);
-    QN_TRY(extent(p, qn_ne(a, 1), &push->nb[0]));
+    QN_TRY(qn_vk_extent(p, qn_ne(a, 1), &push->nb[0]));
     push->p[0] = p->step_number;
     push->p[2] = (uint32_t)p->block_at;
     push->p[3] = (uint32_t)(p->block_at >> 32);
     return qn_vk_grid_elements(p);
-}
-
-/* A product for the kernel: y[j][i] = sum over k of `right`[j][k] `left`[i][k]; axes by their number from the end. */
-typedef struct product {
-    const qn_tensor *left, *right, *y;
-    int left_sum, right_sum; /* 0 or 1; the other one is i, or j */
-    uint32_t share[2];       /* batches of `right` that have one of `left` together */
-} product;
-
-static qn_status pack_product(qn_vk_pack *p, const product *x) {
-    enum { TILE = 64 };
-    qn_vk_push *push = &p->out->push;
-    int64_t n[4] = {qn_ne(x->left, 1 - x->left_sum), qn_ne(x->right, 1 - x->right_sum), qn_ne(x->y, 2), qn_ne(x->y, 3)}, batches;
-    QN_TRY(at_most_4_axes(p, x->y));
-    QN_TRY(qn_vk_float_types(p, x->left, x->right, x->y));
-    for (int k = 0; k < 4; k++) {
-        QN_TRY(extent(p, n[k], &push->n[k]));
-        QN_TRY(qn_vk_stride(p, x->left, k < 2 ? k ^ x->left_sum : k, &push->sa[k]));
-        QN_TRY(qn_vk_stride(p, x->right, k < 2 ? k ^ x->right_sum : k, &push->sb[k]));
-        QN_TRY(qn_vk_stride(p, x->y, k, &push->sy[k]));
-    }
-    QN_TRY(extent(p, qn_ne(x->left, x->left_sum), &push->p[0]));
-    push->p[1] = x->share[0];
-    push->p[2] = x->share[1];
-    int64_t across = (n[0] + TILE - 1) / TILE, down = (n[1] + TILE - 1) / TILE;
-    if (qn_mul_overflow(n[2], n[3], &batches) || batches > QN_VK_GROUP_LIMIT || across > QN_VK_GROUP_LIMIT ||
-        down > QN_VK_GROUP_LIMIT)
-        return qn_vk_refuse(p, "more tiles than a grid has room for");
-    push->a = qn_vk_address(p, x->left);
-    push->b = qn_vk_address(p, x->right);
-    push->y = qn_vk_address(p, x->y);
-    p->out->spec.rank = 4;
-    p->out->groups[0] = (uint32_t)across;
-    p->out->groups[1] = (uint32_t)down;
-    p->out->groups[2] = (uint32_t)batches;
-    return QN_OK;
-}
-
-qn_status qn_vk_pack_mul_mat(qn_vk_pack *p, uint32_t fn) {
-    product x = {p->step->src[0], p->step->src[1], p->step->dst[0], 0, 0, {1, 1}};
-    (void)fn;
-    for (int k = 2; k < 4; k++)
-        if (qn_ne(x.left, k) > 0) x.share[k - 2] = (uint32_t)(qn_ne(x.right, k) / qn_ne(x.left, k));
-    return pack_product(p, &x);
-}
-
-/* a [.., M, K] times b [.., K, N]: the columns of b are the kernel's left side. */
-qn_status qn_vk_pack_matmul(qn_vk_pack *p, uint32_t fn) {
-    const qn_attr_matmul *at = p->step->attr;
-    const qn_tensor *a = p->step->src[0], *b = p->step->src[1];
-    (void)fn;
-    if (a->rank < 2 || b->rank < 2) return qn_vk_refuse(p, "no kernel for vectors");
-    return pack_product(p, &(product){b, a, p->step->dst[0], !at->transpose_b, at->transpose_a, {1, 1}});
 }
 
 /* Turns per position of each pair, in 2^-64 of a turn. A whole turn is nothing, so they may wrap. */
@@ -284,7 +222,7 @@ qn_status qn_vk_pack_rope(qn_vk_pack *p, uint32_t fn) {
     if (at->mode != 0 && at->mode != 2) return qn_vk_refuse(p, "no kernel for positions of several axes");
     if (at->ext_factor != 0) return qn_vk_refuse(p, "no kernel for YaRN");
     if (p->step->n_src > 2 && p->step->src[2]) return qn_vk_refuse(p, "no kernel for frequency factors");
-    QN_TRY(at_most_4_axes(p, x));
+    QN_TRY(qn_vk_at_most_4_axes(p, x));
     QN_TRY(qn_vk_float_types(p, x, NULL, y));
     QN_TRY(qn_vk_pack_walk(p, &(qn_vk_walk){x, x, NULL, y, 4}));
     QN_TRY(qn_vk_stride(p, pos, 0, &push->sb[0]));

@@ -46,6 +46,13 @@ static qn_status make_pipeline(qn_vk_device *d, int shader, const qn_vk_spec *sp
                                                    .module = d->modules[shader],
                                                    .pName = "main",
                                                    .pSpecializationInfo = &special};
+    VkPipelineShaderStageRequiredSubgroupSizeCreateInfo size = {
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO,
+        .requiredSubgroupSize = d->facts.info.subgroup};
+    if (spec->lanes && d->facts.coop.fixed_subgroup) { /* such kernels count their subgroups */
+        info.stage.pNext = &size;
+        info.stage.flags = VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT;
+    }
     QN_VK_TRY(d, CreateComputePipelines(d->handle, d->cache, 1, &info, NULL, pipeline), error);
     return QN_OK;
 }

@@ -51,7 +51,12 @@ typedef struct recording {
 } recording;
 
 static qn_status translate(recording *r, int i, int with_addresses, qn_vk_dispatch *out, qn_error *error) {
-    qn_vk_pack pack = {.step = &r->steps[i], .step_number = (uint32_t)i, .out = out, .error = error, .block_used = r->block_used};
+    qn_vk_pack pack = {.device = r->d,
+                       .step = &r->steps[i],
+                       .step_number = (uint32_t)i,
+                       .out = out,
+                       .error = error,
+                       .block_used = r->block_used};
     if (with_addresses) {
         pack.arena = r->arena;
         pack.block = r->p->block.mapped;

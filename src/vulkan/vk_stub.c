@@ -31,6 +31,24 @@ void qn_vulkan_inject(qn_device *device, qn_vulkan_fault fault) {
     (void)device;
     (void)fault;
 }
+void qn_vulkan_bar(qn_device *device, uint32_t families, int tile) {
+    (void)device;
+    (void)families;
+    (void)tile;
+}
+const char *qn_vulkan_tile_name(const qn_device *device, uint32_t family, int tile, char *text, size_t room) {
+    (void)device;
+    (void)family;
+    (void)tile;
+    (void)text;
+    (void)room;
+    return NULL;
+}
+const char *qn_vulkan_facts(const qn_device *device, char *text, size_t room) {
+    (void)device;
+    if (room) text[0] = 0;
+    return text;
+}
 int qn_vulkan_pipelines(const qn_device *device) {
     (void)device;
     return 0;

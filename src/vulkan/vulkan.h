@@ -6,7 +6,8 @@
 
 enum {
     QN_VULKAN_VALIDATE = 1u,    /* with the Khronos validation layer, where it is installed; see qn_vulkan_messages */
-    QN_VULKAN_NO_SELF_TEST = 2u /* trust it unseen: for the self-test itself and for tests */
+    QN_VULKAN_NO_SELF_TEST = 2u, /* trust it unseen: for the self-test itself and for tests */
+    QN_VULKAN_EVERY_KERNEL = 4u  /* also those that only pay on hardware, when the device is a CPU: for tests */
 };
 
 typedef struct qn_vulkan_options {
@@ -35,6 +36,15 @@ typedef enum qn_vulkan_fault {
     QN_VULKAN_FAULT_NO_MEMORY
 } qn_vulkan_fault;
 void qn_vulkan_inject(qn_device *device, qn_vulkan_fault fault);
+
+/* Families of kernels that can be left out, to compare one with another, and the tile that products are forced to use (-1: none).
+ * The name of a tile is NULL beyond the last; a step that cannot use the forced one is unsupported. */
+enum { QN_VULKAN_COOP = 1u, QN_VULKAN_COOP2 = 2u, QN_VULKAN_PLAIN = 4u };
+void qn_vulkan_bar(qn_device *device, uint32_t families, int tile);
+const char *qn_vulkan_tile_name(const qn_device *device, uint32_t family, int number, char *text, size_t room);
+
+/* What the device says about its cooperative matrices, in words. */
+const char *qn_vulkan_facts(const qn_device *device, char *text, size_t room);
 
 /* Pipelines made since the device was opened, barriers in a program: what tests count. */
 int qn_vulkan_pipelines(const qn_device *device);

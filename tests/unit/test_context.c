@@ -33,7 +33,7 @@ static void hook_log(void *user, qn_log_level level, const char *text) {
 static void context_uses_its_hooks_and_no_other(void **state) {
     (void)state;
     hooks h = {0, 0, 0, 0};
-    qn_context_options o = {sizeof o, 0, {&h, hook_allocate, hook_release}, hook_log, &h};
+    qn_context_options o = {sizeof o, 0, {&h, hook_allocate, hook_release}, hook_log, &h, NULL};
     qn_context *c;
     assert_int_equal(qn_context_create(&o, &c), QN_OK);
     assert_int_equal(h.allocations, 1);
@@ -45,7 +45,7 @@ static void context_uses_its_hooks_and_no_other(void **state) {
 static void context_without_memory_is_a_status(void **state) {
     (void)state;
     hooks h = {0, 0, 0, 1};
-    qn_context_options o = {sizeof o, 0, {&h, hook_allocate, hook_release}, NULL, NULL};
+    qn_context_options o = {sizeof o, 0, {&h, hook_allocate, hook_release}, NULL, NULL, NULL};
     qn_context *c = (qn_context *)&h;
     assert_int_equal(qn_context_create(&o, &c), QN_NO_MEMORY);
     assert_null(c);

@@ -76,10 +76,22 @@ static void dims_have_one_form(void **state) {
     assert_dim(g, qn_graph_dim_mul(g, b, qn_graph_dim_div(g, s, 4)), "b*(s/4)");
     assert_dim(g, qn_graph_dim_div(g, s, qn_graph_dim_mul(g, 2, b)), "s/(2*b)");
     assert_dim(g, qn_graph_dim_add(g, b, qn_graph_dim_add(g, s, s)), "b + (s + s)");
+    assert_dim(g, qn_graph_dim_sub(g, s, 2), "s - 2");
+    assert_dim(g, qn_graph_dim_add(g, qn_graph_dim_sub(g, s, 2), 5), "s + 3");
+    assert_dim(g, qn_graph_dim_sub(g, qn_graph_dim_add(g, s, 2), 2), "s");
+    assert_dim(g, qn_graph_dim_sub(g, qn_graph_dim_sub(g, s, 2), 3), "s - 5");
+    assert_dim(g, qn_graph_dim_sub(g, s, s), "0");
+    assert_dim(g, qn_graph_dim_sub(g, 9, 4), "5");
+    assert_dim(g, qn_graph_dim_sub(g, s, qn_graph_dim_add(g, b, 1)), "s - (b + 1)");
+    assert_dim(g, qn_graph_dim_sub(g, qn_graph_dim_add(g, s, 1), b), "s + 1 - b");
+    assert_dim(g, qn_graph_dim_mul(g, 2, qn_graph_dim_sub(g, s, 1)), "2*(s - 1)");
     assert_dim(g, space, "\"a \\\"b\\\"\"");
     int64_t at[3] = {2, 16, 1};
     assert_true(qn_graph_dim_value(g, qn_graph_dim_mul(g, b, s), at) == 32);
     assert_true(qn_graph_dim_value(g, qn_graph_dim_mul(g, b, s), NULL) == 512);
+    int64_t below = qn_graph_dim_sub(g, s, 8); /* s - 8 + b may be a number where s - 8 is none */
+    assert_true(qn_graph_dim_value(g, below, (int64_t[]){8, 4, 1}) == -1);
+    assert_true(qn_graph_dim_value(g, qn_graph_dim_add(g, below, b), (int64_t[]){8, 4, 1}) == 4);
     assert_true(qn_graph_dim_value(g, QN_DIM_BASE + 1000, NULL) == -1);
     char small[4];
     assert_int_equal(qn_graph_dim_format(g, qn_graph_dim_add(g, 1, b), small, sizeof small), 5);
@@ -97,6 +109,9 @@ static void dims_that_are_none_fail(void **state) {
     g = new_graph();
     qn_graph_dim_mul(g, INT64_MAX, 2);
     assert_error(g, QN_INVALID, "an extent overflows or does not divide: operation '*'");
+    g = new_graph();
+    qn_graph_dim_sub(g, 2, qn_graph_symbol(g, "b", 1, 8, 1));
+    assert_error(g, QN_INVALID, "an extent is negative: operation '-'");
     g = new_graph();
     qn_graph_dim_add(g, -3, 2);
     assert_error(g, QN_INVALID, "an extent of -3 + 2 is not one");
@@ -137,7 +152,7 @@ static void shapes_are_explained_in_symbols(void **state) {
     assert_shape(g, op1(g, QN_OP_repeat, 0, x, &tile), "2*b, s, 12");
     qn_val image = input(g, "image", 4, b, 3, s, s), kernel = qn_graph_param(g, "k", QN_DTYPE_F32, 4, (int64_t[]){8, 3, 3, 3});
     qn_attr_conv_2d conv = qn_attr_conv_2d_default();
-    assert_shape(g, op2(g, QN_OP_conv_2d, kernel, image, &conv), "b, 8, 62, 62"); /* s - 2 is no sum: the number stays */
+    assert_shape(g, op2(g, QN_OP_conv_2d, kernel, image, &conv), "b, 8, s - 2, s - 2");
     conv.p0 = conv.p1 = 1;
     assert_shape(g, op2(g, QN_OP_conv_2d, kernel, image, &conv), "b, 8, s, s");
     conv.s0 = conv.s1 = 2;

@@ -11,14 +11,9 @@ void main() {
     uvec4 at = walk(i);
     int64_t where = int64_t(at.y) * push.sb[1] + int64_t(at.z) * push.sb[2] + int64_t(at.w) * push.sb[3];
     int row = int(Word32(push.b + uint64_t(where * 4)).v);
-    int64_t to = in_y(at);
-    if (row < 0 || uint(row) >= push.nb[0]) {
-        atomicMin(Word32(address(2)).v, push.p[0]);
-        if (TYPE_A == RAW32) Word32(push.y + uint64_t(to * 4)).v = 0;
-        else store(TYPE_Y, push.y, to, 0.0);
-        return;
-    }
-    int64_t from = in_a(uvec4(at.x, uint(row), at.zw));
-    if (TYPE_A == RAW32) Word32(push.y + uint64_t(to * 4)).v = Word32(push.a + uint64_t(from * 4)).v;
-    else store(TYPE_Y, push.y, to, load(TYPE_A, push.a, from));
+    int64_t to = in_y(at), from = in_a(uvec4(at.x, uint(row), at.zw));
+    bool found = row >= 0 && uint(row) < push.nb[0];
+    if (!found) atomicMin(Word32(address(2)).v, push.p[0]);
+    if (TYPE_A == RAW32) Word32(push.y + uint64_t(to * 4)).v = found ? Word32(push.a + uint64_t(from * 4)).v : 0;
+    else store(TYPE_Y, push.y, to, found ? load(TYPE_A, push.a, from) : 0.0);
 }

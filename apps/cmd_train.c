@@ -1,0 +1,305 @@
+/* quern train: the example networks, trained on the CPU or a device, deterministic from seed to weights. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <quern/device.h>
+
+#include "app.h"
+#include "mnist.h"
+#include "net.h"
+
+static const char
+    help[] = "usage: quern train --example mnist [options]\n\n"
+             "Trains a small CNN on handwritten digits and prints its accuracy on the test images and a hash of its weights.\n\n"
+             "  --data DIR      the four MNIST files, plain or .gz (default ../shared/data/mnist)\n"
+             "  --epochs N      times over the training images (default 2)\n"
+             "  --images N      only the first N training images\n"
+             "  --threads N     (default: one for each processor)\n"
+             "  --seed N        of the weights and of the order of the images (default 1)\n"
+             "  --device vulkan[:N]\n"
+             "  --require A     fail when the accuracy is below A percent\n";
+
+enum { BATCH = 64, PIXELS = 28 * 28, CLASSES = 10 };
+
+typedef struct options {
+    const char *data, *device;
+    long epochs, images, threads, seed;
+    double require;
+} options;
+
+typedef struct trainer {
+    net *train, *test; /* the same params, with and without the loss */
+    qn_plan *step, *look;
+    qn_context *context;
+    mnist_set images, check;
+    uint32_t *order;
+    float *batch, *labels;
+    uint64_t random;
+    long t; /* steps so far */
+} trainer;
+
+/* splitmix64: the same numbers everywhere. */
+static uint64_t next_random(uint64_t *state) {
+    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+static int fail(const char *what, const qn_error *error) {
+    fprintf(stderr, "quern train: %s: %s\n", what, error->text);
+    return 0;
+}
+
+/* ---- Params */
+
+static int set_floats(qn_plan *plan, const char *name, int rank, const int64_t *shape, const float *data, size_t n) {
+    qn_tensor t;
+    qn_error error = {QN_OK, ""};
+    qn_tensor_init(&t, QN_DTYPE_F32, rank, shape, (void *)(uintptr_t)data, n * sizeof *data);
+    return qn_plan_set(plan, name, &t, &error) == QN_OK || fail(name, &error);
+}
+
+static int start_params(trainer *r) {
+    for (int i = 0; i < r->train->n_params; i++) {
+        const net_param *p = &r->train->params[i];
+        size_t n = 1;
+        char name[160];
+        for (int k = 0; k < p->rank; k++) n *= (size_t)p->shape[k];
+        float *w = calloc(n, sizeof *w);
+        int good = w != NULL;
+        for (int k = 0; good && k < 2; k++) {
+            snprintf(name, sizeof name, "%s.%c", p->name, k ? 'v' : 'm');
+            good = set_floats(r->step, name, p->rank, p->shape, w, n);
+        }
+        for (size_t k = 0; good && k < n; k++)
+            w[k] = p->spread > 0 ? p->spread * ((float)(next_random(&r->random) >> 40) * 0x1p-23f - 1.0f) : p->fill;
+        good = good && set_floats(r->step, p->name, p->rank, p->shape, w, n);
+        free(w);
+        if (!good) return 0;
+    }
+    return 1;
+}
+
+/* Each param as the last step left it, into the plan that only looks. */
+static int copy_params(trainer *r, uint64_t *hash) {
+    qn_error error = {QN_OK, ""};
+    *hash = UINT64_C(0xcbf29ce484222325);
+    for (int i = 0; i < r->train->n_params; i++) {
+        const net_param *p = &r->train->params[i];
+        qn_tensor t;
+        char name[160];
+        snprintf(name, sizeof name, "%s'", p->name);
+        if (qn_plan_output(r->step, name, &t, &error) != QN_OK) return fail(name, &error);
+        if (qn_plan_set(r->look, p->name, &t, &error) != QN_OK) return fail(p->name, &error);
+        const unsigned char *bytes = (const unsigned char *)t.data + t.offset;
+        for (int64_t k = 0; k < 4 * qn_tensor_count(&t); k++) *hash = (*hash ^ bytes[k]) * UINT64_C(0x100000001b3);
+    }
+    return 1;
+}
+
+/* ---- Batches */
+
+static int set_images(trainer *r, qn_plan *plan, const mnist_set *from, const uint32_t *which) {
+    for (int i = 0; i < BATCH; i++)
+        for (int k = 0; k < PIXELS; k++)
+            r->batch[i * PIXELS + k] = (float)from->pixels[(size_t)which[i] * PIXELS + (size_t)k] * (1.0f / 255.0f);
+    return set_floats(plan, "images", 4, (int64_t[]){BATCH, 1, 28, 28}, r->batch, (size_t)BATCH * PIXELS);
+}
+
+static int set_labels(trainer *r, const uint32_t *which) {
+    memset(r->labels, 0, sizeof *r->labels * BATCH * CLASSES);
+    for (int i = 0; i < BATCH; i++) r->labels[i * CLASSES + r->images.labels[which[i]]] = 1;
+    return set_floats(r->step, "labels", 2, (int64_t[]){BATCH, CLASSES}, r->labels, (size_t)BATCH * CLASSES);
+}
+
+/* AdamW's numbers: the rate falls in a straight line to a twentieth of what it began with. */
+static int set_hyper(trainer *r, long steps) {
+    double b1 = 1, b2 = 1;
+    for (long i = 0; i < r->t; i++) b1 *= 0.9, b2 *= 0.999;
+    float rate = (float)(0.002 * (1 - 0.95 * (double)(r->t - 1) / (double)steps));
+    float hyper[7] = {rate, 0.9f, 0.999f, 1e-8f, 0.01f, (float)(1 / (1 - b1)), (float)(1 / (1 - b2))};
+    return set_floats(r->step, "hyper", 1, (int64_t[]){7}, hyper, 7);
+}
+
+static void shuffle(trainer *r, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) r->order[i] = i;
+    for (uint32_t i = n; i > 1; i--) {
+        uint32_t k = (uint32_t)(next_random(&r->random) % i), t = r->order[i - 1];
+        r->order[i - 1] = r->order[k];
+        r->order[k] = t;
+    }
+}
+
+static int one_step(trainer *r, const uint32_t *which, long steps, double *loss) {
+    qn_error error = {QN_OK, ""};
+    qn_tensor t;
+    r->t++;
+    if (!set_images(r, r->step, &r->images, which) || !set_labels(r, which) || !set_hyper(r, steps)) return 0;
+    if (qn_plan_run(r->step, r->context, &error) != QN_OK) return fail("step", &error);
+    if (qn_plan_output(r->step, "loss", &t, &error) != QN_OK) return fail("loss", &error);
+    *loss = *(const float *)(const void *)((const char *)t.data + t.offset);
+    return 1;
+}
+
+static int train(trainer *r, const options *o) {
+    uint32_t n = r->images.n - r->images.n % BATCH;
+    long steps = o->epochs * (long)(n / BATCH);
+    for (long e = 0; e < o->epochs; e++) {
+        double sum = 0, loss;
+        shuffle(r, r->images.n);
+        for (uint32_t i = 0; i < n; i += BATCH) {
+            if (!one_step(r, r->order + i, steps, &loss)) return 0;
+            sum += loss;
+        }
+        fprintf(stderr, "epoch %ld: mean loss %.4f\n", e + 1, sum / (n / BATCH));
+    }
+    return 1;
+}
+
+/* ---- Testing */
+
+static int count_right(trainer *r, const uint32_t *which, uint32_t n, uint32_t *right) {
+    qn_error error = {QN_OK, ""};
+    qn_tensor t;
+    if (!set_images(r, r->look, &r->check, which)) return 0;
+    if (qn_plan_run(r->look, r->context, &error) != QN_OK) return fail("test", &error);
+    if (qn_plan_output(r->look, "logits", &t, &error) != QN_OK) return fail("logits", &error);
+    const float *y = (const float *)(const void *)((const char *)t.data + t.offset);
+    for (uint32_t i = 0; i < n; i++) {
+        int best = 0;
+        for (int k = 1; k < CLASSES; k++)
+            if (y[i * CLASSES + (uint32_t)k] > y[i * CLASSES + (uint32_t)best]) best = k;
+        *right += best == r->check.labels[which[i]];
+    }
+    return 1;
+}
+
+static int test(trainer *r, double *percent, uint64_t *hash) {
+    uint32_t right = 0, which[BATCH];
+    if (!copy_params(r, hash)) return 0;
+    for (uint32_t i = 0; i < r->check.n; i += BATCH) {
+        uint32_t n = r->check.n - i < BATCH ? r->check.n - i : BATCH;
+        for (uint32_t k = 0; k < BATCH; k++) which[k] = i + (k < n ? k : 0);
+        if (!count_right(r, which, n, &right)) return 0;
+    }
+    *percent = 100.0 * right / r->check.n;
+    return 1;
+}
+
+/* ---- The command */
+
+static int build(net **n, int with_loss, qn_device *device, qn_plan **plan) {
+    qn_error error = {QN_OK, ""};
+    *n = calloc(1, sizeof **n);
+    if (!*n || qn_graph_create(0, &(*n)->graph) != QN_OK) return 0;
+    if (!net_mnist(*n, BATCH, with_loss)) {
+        qn_graph_error((*n)->graph, &error);
+        return fail("graph", &error);
+    }
+    qn_plan_options o = {.size = sizeof o, .device = device};
+    return qn_plan_create((*n)->graph, &o, plan, &error) == QN_OK || fail("plan", &error);
+}
+
+static int prepare(trainer *r, const options *o, qn_device *device, qn_pool *pool) {
+    qn_context_options context = {.size = sizeof context, .pool = pool};
+    if (!mnist_read(o->data, "train", (uint32_t)o->images, &r->images) || !mnist_read(o->data, "t10k", 0, &r->check)) return 0;
+    r->order = malloc(sizeof *r->order * r->images.n);
+    r->batch = malloc(sizeof *r->batch * BATCH * PIXELS);
+    r->labels = malloc(sizeof *r->labels * BATCH * CLASSES);
+    r->random = (uint64_t)o->seed;
+    if (!r->order || !r->batch || !r->labels || r->images.n < BATCH || r->check.n < BATCH) return 0;
+    if (qn_context_create(&context, &r->context) != QN_OK) return 0;
+    return build(&r->train, 1, device, &r->step) && build(&r->test, 0, NULL, &r->look) && start_params(r);
+}
+
+static void finish(trainer *r) {
+    qn_plan_destroy(r->step);
+    qn_plan_destroy(r->look);
+    for (int i = 0; i < 2; i++) {
+        net *n = i ? r->test : r->train;
+        if (n) qn_graph_destroy(n->graph);
+        free(n);
+    }
+    qn_context_destroy(r->context);
+    mnist_free(&r->images);
+    mnist_free(&r->check);
+    free(r->order);
+    free(r->batch);
+    free(r->labels);
+}
+
+static int run(const options *o) {
+    trainer r;
+    struct timespec from, to;
+    qn_pool *pool = NULL;
+    qn_device *device = NULL;
+    qn_error error = {QN_OK, ""};
+    double percent = 0;
+    uint64_t hash = 0;
+    memset(&r, 0, sizeof r);
+    if (qn_pool_create((int)o->threads, &pool) != QN_OK) return APP_FAILED;
+    if (o->device && qn_device_open("vulkan", strchr(o->device, ':') ? atoi(strchr(o->device, ':') + 1) : 0, &device, &error) != QN_OK) {
+        fail(o->device, &error);
+        qn_pool_destroy(pool);
+        return APP_FAILED;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    int good = prepare(&r, o, device, pool) && train(&r, o);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    good = good && test(&r, &percent, &hash);
+    if (good)
+        printf("accuracy %.2f %% of %u test images after %ld steps; weights %016llx; %.1f s with %d threads\n", percent, r.check.n, r.t,
+               (unsigned long long)hash, (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec),
+               qn_pool_threads(pool));
+    finish(&r);
+    qn_device_close(device);
+    qn_pool_destroy(pool);
+    if (good && percent < o->require) {
+        fprintf(stderr, "quern train: %.2f %% is below the %.2f %% asked for\n", percent, o->require);
+        good = 0;
+    }
+    return good ? APP_OK : APP_FAILED;
+}
+
+static int whole(const char *text, long low, long high, long *to) {
+    char *end;
+    errno = 0;
+    *to = strtol(text, &end, 10);
+    return !errno && *text && !*end && *to >= low && *to <= high;
+}
+
+static int take(options *o, const char *word, const char *value, const char **example) {
+    char *end;
+    if (strcmp(word, "--example") == 0) return *example = value, 1;
+    if (strcmp(word, "--data") == 0) return o->data = value, 1;
+    if (strcmp(word, "--device") == 0) return o->device = value, strncmp(value, "vulkan", 6) == 0;
+    if (strcmp(word, "--epochs") == 0) return whole(value, 1, 1000, &o->epochs);
+    if (strcmp(word, "--images") == 0) return whole(value, BATCH, 60000, &o->images);
+    if (strcmp(word, "--threads") == 0) return whole(value, 0, 256, &o->threads);
+    if (strcmp(word, "--seed") == 0) return whole(value, 0, 2147483647, &o->seed);
+    if (strcmp(word, "--require") != 0) return 0;
+    o->require = strtod(value, &end);
+    return *value && !*end;
+}
+
+int cmd_train(int argc, char **argv) {
+    options o = {"../shared/data/mnist", NULL, 2, 0, 0, 1, 0};
+    const char *example = NULL;
+    for (int i = 1; i < argc; i += 2) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            fputs(help, stdout);
+            return APP_OK;
+        }
+        if (i + 1 < argc && take(&o, argv[i], argv[i + 1], &example)) continue;
+        fprintf(stderr, "quern train: cannot use '%s'%s%s\n%s", argv[i], i + 1 < argc ? " " : "", i + 1 < argc ? argv[i + 1] : "", help);
+        return APP_USAGE;
+    }
+    if (!example || strcmp(example, "mnist") != 0) {
+        fprintf(stderr, "quern train: which example? mnist is there\n");
+        return APP_USAGE;
+    }
+    return run(&o);
+}

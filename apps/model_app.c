@@ -1,0 +1,147 @@
+/* Flags, progress, Ctrl-C and the printing of foreign text, for the verbs about model files. */
+#include "model_app.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+/* ---- The command line */
+
+int model_fail(const char *verb, const char *text) {
+    fprintf(stderr, "quern %s: %s\n", verb, text);
+    return APP_FAILED;
+}
+
+static int usage_error(const char *verb, const char *before, const char *word, const char *after) {
+    fprintf(stderr, "quern %s: %s'%s'%s; 'quern %s --help' says more\n", verb, before, word, after, verb);
+    return APP_USAGE;
+}
+
+/* One flag and perhaps the word behind it; APP_OK or APP_USAGE. */
+static int take_flag(int argc, char **argv, int *i, const model_flag *flags, int n_flags) {
+    const char *word = argv[*i], *equals = strchr(word, '=');
+    size_t length = equals ? (size_t)(equals - word) : strlen(word);
+    for (int k = 0; k < n_flags; k++) {
+        const model_flag *f = &flags[k];
+        if (strlen(f->name) != length || strncmp(f->name, word, length) != 0) continue;
+        if (f->given) *f->given = 1;
+        if (!f->value && equals) return usage_error(argv[0], "", f->name, " takes no value");
+        if (!f->value) return APP_OK;
+        if (equals) *f->value = equals + 1;
+        else if (f->optional) return APP_OK;
+        else if (*i + 1 < argc) *f->value = argv[++*i];
+        else return usage_error(argv[0], "", f->name, " needs something behind it");
+        return APP_OK;
+    }
+    return usage_error(argv[0], "there is no option ", word, "");
+}
+
+int model_options(int argc, char **argv, const char *help, const model_flag *flags, int n_flags, const char **words, int most,
+                  int *n_words) {
+    *n_words = 0;
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
+            fputs(help, stdout);
+            return -1;
+        }
+    for (int i = 1; i < argc; i++) {
+        if (argv[i][0] == '-' && argv[i][1]) {
+            int rc = take_flag(argc, argv, &i, flags, n_flags);
+            if (rc != APP_OK) return rc;
+        } else if (*n_words < most) {
+            words[(*n_words)++] = argv[i];
+        } else {
+            return usage_error(argv[0], "what is ", argv[i], " for");
+        }
+    }
+    return APP_OK;
+}
+
+/* ---- Long work */
+
+static volatile int stopped; /* written by the handler alone */
+
+static void on_stop(int signal_number) {
+    (void)signal_number;
+    stopped = 1;
+}
+
+void model_catch_stop(void) {
+    struct sigaction action = {.sa_handler = on_stop, .sa_flags = SA_RESETHAND | SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+const volatile int *model_stopped(void) { return &stopped; }
+
+void model_progress(const char *what, uint64_t done, uint64_t total) {
+    if (!isatty(STDERR_FILENO)) return;
+    fprintf(stderr, "\r%3d %%  %-60.60s", total ? (int)(100.0 * (double)done / (double)total) : 100, what);
+}
+
+void model_progress_end(void) {
+    if (isatty(STDERR_FILENO)) fprintf(stderr, "\r%68s\r", "");
+}
+
+/* ---- Text from files */
+
+/* Bytes of the UTF-8 character at p, 0 when there is none. */
+static int character(const unsigned char *p, uint64_t room) {
+    int n = p[0] < 0x80                   ? 1
+            : p[0] >= 0xc2 && p[0] < 0xe0 ? 2
+            : p[0] >= 0xe0 && p[0] < 0xf0 ? 3
+            : p[0] >= 0xf0 && p[0] < 0xf5 ? 4
+                                          : 0;
+    if (!n || room < (uint64_t)n) return 0;
+    for (int i = 1; i < n; i++)
+        if ((p[i] & 0xc0) != 0x80) return 0;
+    if (n == 3 && ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] >= 0xa0))) return 0; /* overlong, surrogate */
+    if (n == 4 && ((p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] >= 0x90))) return 0;
+    return n;
+}
+
+int model_print_text(const char *text, uint64_t bytes, uint64_t most) {
+    const unsigned char *p = (const unsigned char *)text;
+    int columns = 0;
+    for (uint64_t i = 0; i < bytes;) {
+        if (i >= most) return columns + printf("...");
+        int n = character(p + i, bytes - i);
+        int control = n == 1 && (p[i] < 32 || p[i] == 127);
+        int c1 = n == 2 && p[i] == 0xc2 && p[i + 1] < 0xa0; /* the other control characters */
+        if (p[i] == '\n') columns += printf("\\n");
+        else if (p[i] == '\t') columns += printf("\\t");
+        else if (!n || control || c1) columns += printf("\\x%02x", p[i]), n = 1;
+        else columns += printf("%.*s", n, text + i) ? 1 : 0;
+        i += (uint64_t)n;
+    }
+    return columns;
+}
+
+void model_print_json(const char *text, uint64_t bytes) {
+    const unsigned char *p = (const unsigned char *)text;
+    putchar('"');
+    for (uint64_t i = 0; i < bytes;) {
+        int n = character(p + i, bytes - i);
+        if (!n) printf("\\ufffd"), n = 1;
+        else if (p[i] == '"' || p[i] == '\\') printf("\\%c", p[i]);
+        else if (p[i] < 32) printf("\\u%04x", p[i]);
+        else printf("%.*s", n, text + i);
+        i += (uint64_t)n;
+    }
+    putchar('"');
+}
+
+void model_print_number(double v, int wide) {
+    char text[40];
+    for (int digits = 1; digits <= (wide ? 17 : 9); digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, v);
+        if (wide ? strtod(text, NULL) == v : strtof(text, NULL) == (float)v) break;
+    }
+    printf("%s", text);
+}
+
+const char *model_type_name(qn_key_type type) {
+    static const char *const names[] = {"u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",
+                                        "bool", "string", "array", "u64", "i64", "f64"};
+    return (size_t)type < sizeof names / sizeof *names ? names[type] : "?";
+}

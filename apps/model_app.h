@@ -1,0 +1,65 @@
+/* What the verbs about model files share: inspect, quantize, convert. */
+#ifndef QN_APPS_MODEL_APP_H
+#define QN_APPS_MODEL_APP_H
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <quern/format.h>
+
+#include "app.h"
+
+enum { MODEL_INTERRUPTED = 130 }; /* exit code after Ctrl-C, as shells have it */
+
+/* ---- The command line */
+
+/* A flag: --name alone, --name VALUE or --name=VALUE. */
+typedef struct model_flag {
+    const char *name;
+    const char **value; /* takes a value, which goes here; NULL: takes none */
+    int *given;         /* set to 1 when there; may be NULL */
+    int optional;       /* its value may be left out, and only = brings one */
+} model_flag;
+
+/* Sorts the words behind the verb into flags and at most `most` others. APP_OK; or, when all has been said (help is printed for -h
+ * and --help), -1; or APP_USAGE. */
+int model_options(int argc, char **argv, const char *help, const model_flag *flags, int n_flags, const char **words, int most,
+                  int *n_words);
+
+/* "quern VERB: text", the exit code for a failure. */
+int model_fail(const char *verb, const char *text);
+
+/* ---- Long work */
+
+/* From now on the first Ctrl-C only sets what model_stopped tells; a second one ends the program. */
+void model_catch_stop(void);
+const volatile int *model_stopped(void);
+
+/* One line on standard error that is written over and over, if that is a terminal; else nothing. */
+void model_progress(const char *what, uint64_t done, uint64_t total);
+void model_progress_end(void);
+
+/* ---- Text from files, which may hold anything */
+
+/* For people: control characters and broken UTF-8 as \xNN, cut at `most` bytes. Returns the columns it took, about. */
+int model_print_text(const char *text, uint64_t bytes, uint64_t most);
+/* As a JSON string with its quotes; broken UTF-8 becomes U+FFFD. */
+void model_print_json(const char *text, uint64_t bytes);
+/* A float in the fewest digits that mean the same f32 or (wide) f64. */
+void model_print_number(double v, int wide);
+/* "u32", "string". */
+const char *model_type_name(qn_key_type type);
+
+/* ---- XXH64, the 64-bit hash that xxhsum -H64 and llama.cpp's gguf-hash also give. */
+
+typedef struct model_hash {
+    uint64_t lanes[4], total;
+    uint8_t rest[32];
+    uint32_t n_rest;
+} model_hash;
+
+void model_hash_begin(model_hash *h);
+void model_hash_add(model_hash *h, const void *data, uint64_t bytes);
+uint64_t model_hash_value(const model_hash *h);
+
+#endif

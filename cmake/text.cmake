@@ -1,0 +1,21 @@
+# PCRE2 and utf8proc for the tokenizers. Without them the library builds all the same, and the tokenizers that need them say so.
+# Names for the linker go to text_libraries (and to quern.pc); definitions to quern_objects.
+set(text_libraries "")
+set(text_definitions "")
+set(text_includes "")
+set(text_pc_libs "")
+function(find_text_library what header library macro)
+    find_path(${what}_INCLUDE ${header})
+    find_library(${what}_LIBRARY ${library})
+    if(${what}_INCLUDE AND ${what}_LIBRARY)
+        set(text_definitions ${text_definitions} ${macro}=1 PARENT_SCOPE)
+        set(text_includes ${text_includes} ${${what}_INCLUDE} PARENT_SCOPE)
+        # by path while we build; by name where somebody else links the installed library
+        set(text_libraries ${text_libraries} $<BUILD_INTERFACE:${${what}_LIBRARY}> $<INSTALL_INTERFACE:${library}> PARENT_SCOPE)
+        set(text_pc_libs "${text_pc_libs} -l${library}" PARENT_SCOPE)
+    else()
+        message(STATUS "${what} not found: tokenizers that need it are left out (Debian: lib${ARGV4}-dev)")
+    endif()
+endfunction()
+find_text_library(PCRE2 pcre2.h pcre2-8 QN_HAVE_PCRE2 pcre2)
+find_text_library(UTF8PROC utf8proc.h utf8proc QN_HAVE_UTF8PROC utf8proc)

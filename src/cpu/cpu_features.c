@@ -1,0 +1,72 @@
+/* What this machine's processor can do, asked of the processor and of the system: an instruction whose registers the system does
+ * not save is not there. */
+#define _DEFAULT_SOURCE /* syscall */
+#include <stdlib.h>
+
+#include "cpu/cpu.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { PERMIT_STATE = 0x1023, TILE_DATA = 18 }; /* arch_prctl's request, and the state that AMX tiles are kept in */
+
+/* Nothing else reads it, and it is an instruction of its own level. */
+static uint64_t saved_states(void) {
+    uint32_t low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (uint64_t)high << 32 | low;
+}
+
+typedef struct leaves {
+    uint32_t c1, b7, c7, d7, a71; /* ecx of leaf 1; ebx, ecx, edx of leaf 7; eax of leaf 7.1 */
+} leaves;
+
+static int bit(uint32_t word, int n) { return word >> n & 1; }
+
+static int has_amx(const leaves *f, uint64_t states) {
+    int tiles = bit(f->d7, 22) && bit(f->d7, 24) && bit(f->d7, 25) && (states & 0x60000) == 0x60000;
+    int floats = bit(f->a71, 5) && bit(f->d7, 23); /* AVX512_BF16, AVX512_FP16 */
+    return tiles && floats && syscall(SYS_arch_prctl, PERMIT_STATE, TILE_DATA) == 0;
+}
+
+static uint32_t detect(void) {
+    leaves f = {0, 0, 0, 0, 0};
+    uint32_t a, b, c, d, levels = 1u << QN_CPU_LEVEL_c;
+    if (!__get_cpuid(1, &a, &b, &f.c1, &d)) return levels;
+    if (!__get_cpuid_count(7, 0, &a, &f.b7, &f.c7, &f.d7)) return levels;
+    if (a >= 1 && !__get_cpuid_count(7, 1, &f.a71, &b, &c, &d)) f.a71 = 0;
+    uint64_t states = bit(f.c1, 27) ? saved_states() : 0;
+    if ((states & 6) != 6 || !bit(f.b7, 5) || !bit(f.c1, 12) || !bit(f.c1, 29)) return levels;
+    levels |= 1u << QN_CPU_LEVEL_avx2;
+    if (bit(f.a71, 4)) levels |= 1u << QN_CPU_LEVEL_avxvnni;
+    int wide = bit(f.b7, 16) && bit(f.b7, 17) && bit(f.b7, 30) && bit(f.b7, 31) && bit(f.c7, 11);
+    if (!wide || (states & 0xe0) != 0xe0) return levels;
+    levels |= 1u << QN_CPU_LEVEL_avx512;
+    if (has_amx(&f, states)) levels |= 1u << QN_CPU_LEVEL_amx;
+    return levels;
+}
+
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+
+static uint32_t detect(void) {
+    enum { FPHP = 9, ASIMDHP = 10, ASIMDDP = 20, I8MM2 = 13, BF162 = 14 }; /* bit numbers of the kernel's interface */
+    unsigned long one = getauxval(AT_HWCAP), two = getauxval(AT_HWCAP2);
+    uint32_t levels = 1u << QN_CPU_LEVEL_c | 1u << QN_CPU_LEVEL_neon;
+    if (!(one >> FPHP & 1) || !(one >> ASIMDHP & 1) || !(one >> ASIMDDP & 1)) return levels;
+    levels |= 1u << QN_CPU_LEVEL_dotprod;
+    if ((two >> I8MM2 & 1) && (two >> BF162 & 1)) levels |= 1u << QN_CPU_LEVEL_i8mm;
+    return levels;
+}
+
+#else
+static uint32_t detect(void) { return 1u << QN_CPU_LEVEL_c; }
+#endif
+
+uint32_t qn_cpu_levels(void) {
+    const char *mask = getenv("QUERN_CPU");
+    uint32_t have = detect();
+    return mask && *mask ? qn_cpu_levels_parse(mask, have) : have;
+}

@@ -1,0 +1,108 @@
+/* add, sub, mul, div of two tensors, the second tiled over the first. f32, f16 and bf16; rows whose elements lie side by side. */
+#include "cpu/kernel.h"
+
+typedef void (*row_fn)(char *y, const char *a, const char *b, int64_t n);
+
+/* One loop per dtype and operator: load, compute in f32, store with one rounding. */
+#define ROW(name, type, load, loadn, store, storen, expr)                                  \
+    static void name(char *yp, const char *ap, const char *bp, int64_t n) {               \
+        type *y = (type *)yp;                                                             \
+        const type *a = (const type *)ap, *b = (const type *)bp;                          \
+        int64_t i = 0;                                                                    \
+        for (; i + VF_N <= n; i += VF_N) {                                                \
+            vf p = load(a + i), q = load(b + i);                                          \
+            store(y + i, expr);                                                           \
+        }                                                                                 \
+        if (i < n) {                                                                      \
+            vf p = loadn(a + i, (int)(n - i)), q = loadn(b + i, (int)(n - i));            \
+            storen(y + i, expr, (int)(n - i));                                            \
+        }                                                                                 \
+    }                                                                                     \
+    /* b is one number, for the whole row */                                              \
+    static void name##_one(char *yp, const char *ap, const char *bp, int64_t n) {         \
+        type *y = (type *)yp;                                                             \
+        const type *a = (const type *)ap;                                                 \
+        vf q = vf_set1(loadn((const type *)bp, 1)[0]);                                    \
+        int64_t i = 0;                                                                    \
+        for (; i + VF_N <= n; i += VF_N) {                                                \
+            vf p = load(a + i);                                                           \
+            store(y + i, expr);                                                           \
+        }                                                                                 \
+        if (i < n) {                                                                      \
+            vf p = loadn(a + i, (int)(n - i));                                            \
+            storen(y + i, expr, (int)(n - i));                                            \
+        }                                                                                 \
+    }
+#define ROWS(op, expr)                                                              \
+    ROW(op##_f32, float, vf_load, vf_loadn, vf_store, vf_storen, expr)              \
+    ROW(op##_f16, uint16_t, vf_load_h, vf_load_hn, vf_store_h, vf_store_hn, expr)   \
+    ROW(op##_bf16, uint16_t, vf_load_b, vf_load_bn, vf_store_b, vf_store_bn, expr)
+
+ROWS(add, p + q)
+ROWS(sub, p - q)
+ROWS(mul, p * q)
+ROWS(div, p / q)
+
+static row_fn row_of(const qn_tensor *t, const row_fn *choices) {
+    return t->dtype == QN_DTYPE_F32 ? choices[0] : t->dtype == QN_DTYPE_F16 ? choices[1] : choices[2];
+}
+
+enum { N_ROW }; /* elements of a row */
+
+/* Both operands dense and of the same shape: one row of everything, cut anywhere. */
+static void run_flat(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    (void)phase;
+    int64_t n = s->n[N_ROW], size = c->dst[0]->dtype == QN_DTYPE_F32 ? 4 : 2, lines = (n + 255) / 256;
+    int64_t first = 256 * qn_cpu_cut(lines, s->parts[0], part), end = 256 * qn_cpu_cut(lines, s->parts[0], part + 1);
+    if (end > n) end = n;
+    row_fn row = (row_fn)s->inner;
+    row(qn_at(c->dst[0], first * size), qn_at(c->src[0], first * size), qn_at(c->src[1], first * size), end - first);
+}
+
+static void run_rows(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    (void)phase;
+    const qn_tensor *y = c->dst[0];
+    int64_t rows = qn_tensor_count(y) / s->n[N_ROW];
+    int64_t first = qn_cpu_cut(rows, s->parts[0], part), end = qn_cpu_cut(rows, s->parts[0], part + 1);
+    row_fn row = (row_fn)s->inner;
+    qn_rows it;
+    for (qn_rows_begin_at(&it, y->rank, y->shape, first); it.live && it.row < end; qn_rows_next(&it))
+        row(qn_row(&it, y), qn_row(&it, c->src[0]), qn_row_tiled(&it, c->src[1]), s->n[N_ROW]);
+}
+
+static int side_by_side(const qn_tensor *t, int64_t size) { return qn_ne(t, 0) == 1 || qn_nb(t, 0) == size; }
+
+static int same_shape(const qn_tensor *a, const qn_tensor *b) {
+    if (a->rank != b->rank) return 0;
+    for (int k = 0; k < a->rank; k++)
+        if (a->shape[k] != b->shape[k]) return 0;
+    return 1;
+}
+
+static int prepare(const qn_call *c, qn_cpu_step *s, const row_fn *rows, const row_fn *ones, const char *name) {
+    const qn_tensor *a = c->src[0], *b = c->src[1], *y = c->dst[0];
+    uint32_t d = y->dtype;
+    if ((d != QN_DTYPE_F32 && d != QN_DTYPE_F16 && d != QN_DTYPE_BF16) || a->dtype != d || b->dtype != d) return 0;
+    int64_t size = d == QN_DTYPE_F32 ? 4 : 2, n = qn_ne(y, 0), count = qn_tensor_count(y);
+    if (count == 0 || !side_by_side(a, size) || !side_by_side(b, size) || !side_by_side(y, size)) return 0;
+    if (same_shape(a, b) && same_shape(a, y) && qn_cpu_is_dense(a) && qn_cpu_is_dense(b) && qn_cpu_is_dense(y)) {
+        s->n[N_ROW] = count;
+        s->inner = (qn_cpu_inner_fn)row_of(y, rows);
+        return qn_cpu_by_rows(s, name, run_flat, (count + 255) / 256, 768.0 * (double)size, 0);
+    }
+    if (qn_ne(b, 0) != n && qn_ne(b, 0) != 1) return 0;
+    s->n[N_ROW] = n;
+    s->inner = (qn_cpu_inner_fn)row_of(y, qn_ne(b, 0) == n ? rows : ones);
+    return qn_cpu_by_rows(s, name, run_rows, count / n, 3.0 * (double)(n * size), 0);
+}
+
+#define KERNEL(op)                                                                \
+    int QN_K(op)(const qn_call *c, qn_cpu_step *s) {                              \
+        static const row_fn rows[] = {op##_f32, op##_f16, op##_bf16};             \
+        static const row_fn ones[] = {op##_f32_one, op##_f16_one, op##_bf16_one}; \
+        return prepare(c, s, rows, ones, #op " rows");                            \
+    }
+KERNEL(add)
+KERNEL(sub)
+KERNEL(mul)
+KERNEL(div)

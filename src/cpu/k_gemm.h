@@ -1,0 +1,79 @@
+/* The matrix product in f32 behind matmul, mul_mat, out_prod, convolution and their like: C[i][j] = sum over p of A[i][p] B[p][j].
+ *
+ * The rule that makes a result independent of threads, of blocking and of what else is in the batch: every element of C is one
+ * chain of fused multiply-adds over p from first to last, in one lane, whatever tile it is computed in. Blocks of p are chained
+ * through memory, which keeps the bits.
+ *
+ * A side hands its numbers over in panels of f32, so it may hold any dtype and any layout, or work them out (convolution, blocks). */
+#ifndef QN_CPU_K_GEMM_H
+#define QN_CPU_K_GEMM_H
+
+#include "cpu/kernel.h"
+
+typedef struct qn_gemm_side qn_gemm_side;
+/* panel[p * step + i] = element (first + i, first_k + p) for i < count, p < depth. step >= count; the panel has VF_N floats of room
+ * behind its last, which may be scribbled on, and lanes between count and step may hold anything finite. */
+typedef void (*qn_gemm_fetch_fn)(const qn_gemm_side *side, int64_t batch_offset, int64_t first, int count, int64_t first_k,
+                                 int depth, float *panel, int step);
+
+struct qn_gemm_side {
+    const char *data;
+    int64_t along, deep; /* byte strides: along the rows of A or the columns of B, and along the summed axis */
+    uint32_t dtype;
+    qn_gemm_fetch_fn fetch;
+    const void *context; /* for fetches that are not ours */
+};
+
+typedef struct qn_gemm qn_gemm;
+/* What happens to a finished row of C before it is stored: x holds n sums of row i, columns from j. */
+typedef void (*qn_gemm_finish_fn)(const qn_gemm *g, int64_t batch, int64_t i, int64_t j, int n, float *x);
+
+enum { QN_GEMM_BATCH_AXES = QN_MAX_RANK };
+
+struct qn_gemm {
+    int64_t m, n, k;
+    qn_gemm_side a, b;
+    char *c;
+    int64_t c_row, c_column; /* byte strides */
+    uint32_t c_dtype;
+    int n_axes; /* of the batch; an operand that is shared has stride 0 */
+    int64_t extent[QN_GEMM_BATCH_AXES], a_step[QN_GEMM_BATCH_AXES], b_step[QN_GEMM_BATCH_AXES], c_step[QN_GEMM_BATCH_AXES];
+    qn_gemm_finish_fn finish; /* NULL: none */
+    const void *finish_context;
+    int transposed; /* A and B were exchanged, by qn_gemm_settle: finish sees i and j exchanged too */
+};
+
+/* The fetch for a side of plain floats by its dtype and strides; NULL when it is not one of f32, f16, bf16. */
+#define qn_gemm_plain_fetch QN_K(gemm_plain_fetch)
+qn_gemm_fetch_fn qn_gemm_plain_fetch(uint32_t dtype, int64_t along, int64_t deep, int64_t k);
+
+/* One more axis of the batch; those of extent 1 are left out. */
+static inline void qn_gemm_axis(qn_gemm *g, int64_t extent, int64_t a_step, int64_t b_step, int64_t c_step) {
+    if (extent == 1) return;
+    g->extent[g->n_axes] = extent;
+    g->a_step[g->n_axes] = a_step;
+    g->b_step[g->n_axes] = b_step;
+    g->c_step[g->n_axes++] = c_step;
+}
+
+/* Fixes fetches that are still NULL and which operand lies along the vector lanes. 0: not a product this engine computes. */
+#define qn_gemm_settle QN_K(gemm_settle)
+int qn_gemm_settle(qn_gemm *g);
+
+/* How the output is cut, from the shape alone. */
+typedef struct qn_gemm_cut {
+    int64_t rows, columns;       /* of a block */
+    int64_t across, down, units; /* blocks along n and m, and all of them in all batches */
+    int64_t parts;
+    size_t slot;      /* bytes of scratch per part */
+    size_t sums;      /* bytes of scratch for sums that C cannot hold between blocks of p */
+    size_t workspace; /* all of it */
+} qn_gemm_cut;
+
+#define qn_gemm_plan QN_K(gemm_plan)
+#define qn_gemm_part QN_K(gemm_part)
+qn_gemm_cut qn_gemm_plan(const qn_gemm *g);
+/* Computes one part. Workspace is aligned to 64 bytes. */
+void qn_gemm_part(const qn_gemm *g, const qn_gemm_cut *cut, void *workspace, int64_t part);
+
+#endif

@@ -1,0 +1,95 @@
+/* Vectors under one set of names for every level. Arithmetic, comparison and choice are the compiler's own vector operators; what
+ * those lack (fused multiply-add, square root, tails, conversions) has the same name in each simd_<family>.h.
+ *
+ *   vf  VF_N floats          vi  as many 32-bit integers; a comparison of vf gives a vi of 0 and -1
+ *   vf_load, vf_store        any address              vf_loadn, vf_storen   the first n lanes, 0 <= n <= VF_N, others 0 / untouched
+ *   vf_load_h, vf_store_h    f16 in memory            vf_load_b, vf_store_b bf16 in memory; rounded to nearest even
+ *   vf_set1 vi_set1  vf_fma(a,b,c) = a b + c  vf_min vf_max (as the instruction: b when either is NaN)  vf_abs vf_sqrt
+ *   vf_select(mask, a, b)    a where the mask is -1    vf_sum vf_most  over the lanes, always in the same order
+ *   vf_round (to nearest even) vi_from_f (of a whole number in range) vf_from_i */
+#ifndef QN_CPU_SIMD_SIMD_H
+#define QN_CPU_SIMD_SIMD_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "tensor/half.h"
+
+#if defined(__AVX512F__)
+#include "cpu/simd/simd_avx512.h"
+#elif defined(__AVX2__)
+#include "cpu/simd/simd_avx2.h"
+#elif defined(__aarch64__) && !defined(QN_AT_c)
+#include "cpu/simd/simd_neon.h"
+#else
+#include "cpu/simd/simd_plain.h"
+#endif
+
+typedef union vf_bits {
+    vf f;
+    vi i;
+} vf_bits;
+
+static inline vi vi_bits(vf a) { return (vf_bits){.f = a}.i; }
+static inline vf vf_of_bits(vi a) { return (vf_bits){.i = a}.f; }
+static inline vf vf_select(vi mask, vf a, vf b) { return vf_of_bits((vi_bits(a) & mask) | (vi_bits(b) & ~mask)); }
+static inline vf vf_abs(vf a) { return vf_of_bits(vi_bits(a) & vi_set1(0x7fffffff)); }
+static inline vf vf_zero(void) { return vf_set1(0.0f); }
+
+/* Halves of the lanes are added until one is left: the same tree at every length of a run. */
+static inline float vf_sum(vf a) {
+    float t[VF_N];
+    vf_store(t, a);
+    for (int w = VF_N / 2; w > 0; w /= 2)
+        for (int i = 0; i < w; i++) t[i] += t[i + w];
+    return t[0];
+}
+
+/* The largest lane; NaN when any lane is NaN. */
+static inline float vf_most(vf a) {
+    float t[VF_N], m;
+    vf_store(t, a);
+    m = t[0];
+    for (int i = 1; i < VF_N; i++) m = t[i] > m || t[i] != t[i] ? t[i] : m;
+    return m;
+}
+
+/* bf16 by its bits, so it is the same on every level. */
+typedef uint16_t vh __attribute__((vector_size(VF_N * 2)));
+typedef uint32_t vu __attribute__((vector_size(VF_N * 4)));
+
+static inline vf vf_load_b(const uint16_t *p) {
+    vh h;
+    memcpy(&h, p, sizeof h);
+    return vf_of_bits((vi)(__builtin_convertvector(h, vu) << 16));
+}
+static inline void vf_store_b(uint16_t *p, vf a) {
+    vu u = (vu)vi_bits(a);
+    vu rounded = (u + 0x7fffu + (u >> 16 & 1u)) >> 16, quiet = u >> 16 | 0x40u, nan = (vu)(a != a);
+    vh h = __builtin_convertvector((rounded & ~nan) | (quiet & nan), vh);
+    memcpy(p, &h, sizeof h);
+}
+
+/* The first n lanes of 16-bit numbers; loads give 0 beyond, stores leave memory beyond alone. */
+static inline vf vf_load_hn(const uint16_t *p, int n) {
+    uint16_t t[VF_N] = {0};
+    for (int i = 0; i < n; i++) t[i] = p[i];
+    return vf_load_h(t);
+}
+static inline void vf_store_hn(uint16_t *p, vf a, int n) {
+    uint16_t t[VF_N];
+    vf_store_h(t, a);
+    for (int i = 0; i < n; i++) p[i] = t[i];
+}
+static inline vf vf_load_bn(const uint16_t *p, int n) {
+    uint16_t t[VF_N] = {0};
+    for (int i = 0; i < n; i++) t[i] = p[i];
+    return vf_load_b(t);
+}
+static inline void vf_store_bn(uint16_t *p, vf a, int n) {
+    uint16_t t[VF_N];
+    vf_store_b(t, a);
+    for (int i = 0; i < n; i++) p[i] = t[i];
+}
+
+#endif

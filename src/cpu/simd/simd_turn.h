@@ -1,0 +1,44 @@
+/* Turning a square of VF_N by VF_N floats over its diagonal: pairs of vectors are interleaved log2(VF_N) times. */
+#ifndef QN_CPU_SIMD_SIMD_TURN_H
+#define QN_CPU_SIMD_SIMD_TURN_H
+
+#include "cpu/simd/simd.h"
+
+/* Unrolls the loop that follows, whose bounds the compiler knows. */
+#if defined(__clang__)
+#define QN_UNROLL _Pragma("unroll")
+#else
+#define QN_UNROLL _Pragma("GCC unroll 32")
+#endif
+
+/* The low halves of a and b lane by lane, a0 b0 a1 b1 ..; and the high halves. */
+#if defined(__AVX512F__)
+static inline vf vf_zip_low(vf a, vf b) {
+    return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+static inline vf vf_zip_high(vf a, vf b) {
+    return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+#elif defined(__AVX2__)
+static inline vf vf_zip_low(vf a, vf b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
+static inline vf vf_zip_high(vf a, vf b) { return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
+#else
+static inline vf vf_zip_low(vf a, vf b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
+static inline vf vf_zip_high(vf a, vf b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
+#endif
+
+/* Row i with row i + half, each time: after as many rounds as the index has bits, row and lane have changed places. */
+static inline void vf_turn(vf *r) {
+    for (int round = 1; round < VF_N; round *= 2) {
+        vf t[VF_N];
+        QN_UNROLL
+        for (int i = 0; i < VF_N / 2; i++) {
+            t[2 * i] = vf_zip_low(r[i], r[i + VF_N / 2]);
+            t[2 * i + 1] = vf_zip_high(r[i], r[i + VF_N / 2]);
+        }
+        QN_UNROLL
+        for (int i = 0; i < VF_N; i++) r[i] = t[i];
+    }
+}
+
+#endif

@@ -1,0 +1,223 @@
+/* From a graph to a schedule: bind, optimise, lay out, share memory, then one step for each node that computes, with the kernel that
+ * will run it. */
+#include "base/memory.h"
+#include "op/guard.h"
+#include "plan/plan.h"
+
+static uint64_t bytes_of(const qn_tensor *t) {
+    uint64_t bytes = 0;
+    return qn_tensor_bytes((qn_dtype)t->dtype, t->rank, t->shape, &bytes) == QN_OK ? bytes : 0;
+}
+
+/* ---- Steps */
+
+/* Which sources keep their data from run to run: weights and constants that no step writes over. */
+static uint32_t constant_sources(const qn_schedule *p, const qn_ir_node *n, const uint8_t *is_written) {
+    uint32_t mask = 0;
+    for (int i = 0; i < n->n_src; i++) {
+        qn_val v = qn_ir_sources(p->graph, n)[i];
+        if (v == QN_VAL_NONE) continue;
+        qn_val root = p->slots[v].root;
+        qn_storage storage = p->slots[root].storage;
+        if ((storage == QN_STORAGE_PARAM || storage == QN_STORAGE_CONSTANT) && !is_written[root]) mask |= 1u << i;
+    }
+    return mask;
+}
+
+/* The packed source the step's kernel asked for: one that is there already, or a new one. */
+static int share_pack(qn_schedule *p, qn_plan_step *s) {
+    qn_val source = qn_ir_sources(p->graph, &p->graph->nodes.at[s->node])[s->cpu.pack_slot];
+    for (size_t i = 0; i < p->packs.n; i++) {
+        const qn_plan_step *first = &p->steps.at[p->packs.at[i].step];
+        qn_val other = qn_ir_sources(p->graph, &p->graph->nodes.at[first->node])[first->cpu.pack_slot];
+        if (other != source || first->cpu.pack != s->cpu.pack || p->packs.at[i].bytes != s->cpu.packed_bytes) continue;
+        s->packed = (int32_t)i;
+        return 1;
+    }
+    if (!QN_VEC_ROOM(&p->arena, &p->packs, 1)) return 0;
+    s->packed = (int32_t)p->packs.n;
+    p->packs.at[p->packs.n++] =
+        (qn_plan_pack){(int32_t)(s - p->steps.at), p->slots[source].root, s->cpu.packed_bytes, NULL, 0};
+    p->totals.packed_bytes += s->cpu.packed_bytes;
+    return 1;
+}
+
+static qn_status choose_kernel(qn_schedule *p, qn_plan_step *s, const qn_schedule_options *o, size_t reference_scratch,
+                               const uint8_t *is_written, qn_error *error) {
+    size_t scratch = reference_scratch;
+    s->run = qn_op_rules_of(s->call.op)->reference;
+    s->packed = -1;
+    s->cpu.constant = constant_sources(p, &p->graph->nodes.at[s->node], is_written);
+    if (o->cpu_levels && qn_cpu_prepare(o->cpu_levels, &s->call, &s->cpu)) {
+        scratch = s->cpu.workspace;
+        if (s->cpu.pack && !share_pack(p, s)) return qn_error_set(error, QN_NO_MEMORY, "no memory for a step");
+        p->totals.n_native++;
+    } else {
+        s->cpu.run = NULL;
+        p->totals.n_reference++;
+    }
+    if (scratch > p->scratch) p->scratch = scratch;
+    return QN_OK;
+}
+
+/* Whether the device takes the step; if not, why, and under QN_PLAN_STRICT that is the end of the plan. */
+static qn_status ask_device(qn_schedule *p, qn_plan_step *s, const qn_schedule_options *o, qn_error *error) {
+    s->reason = -1;
+    if (!o->device) return QN_OK;
+    qn_device_step step = {.op = s->call.op, .subop = s->call.subop, .attr = s->call.attr};
+    step.n_src = s->call.n_src;
+    step.n_dst = s->call.n_dst;
+    for (int i = 0; i < step.n_src; i++) step.src[i] = s->src[i];
+    for (int i = 0; i < step.n_dst; i++) step.dst[i] = s->dst[i];
+    qn_error why = {QN_OK, ""};
+    if (qn_device_supports(o->device, &step, &why) == QN_OK) {
+        s->on_device = 1;
+        p->totals.n_device++;
+        return QN_OK;
+    }
+    if (o->flags & QN_PLAN_STRICT)
+        return qn_error_set(error, QN_UNSUPPORTED, "node %d: the device cannot run it: %.400s", s->node, why.text);
+    size_t n = strlen(why.text) + 1;
+    char *text = qn_arena_alloc(&p->arena, n, 1);
+    if (!text || !QN_VEC_ROOM(&p->arena, &p->reasons, 1)) return qn_error_set(error, QN_NO_MEMORY, "no memory for a step");
+    memcpy(text, why.text, n);
+    s->reason = (int32_t)p->reasons.n;
+    p->reasons.at[p->reasons.n++] = text;
+    return QN_OK;
+}
+
+/* The guard once more, on the layouts the step will really have; from it the scratch and the index limits. */
+static qn_status check_step(qn_schedule *p, qn_plan_step *s, const qn_ir_node *n, size_t *scratch, qn_error *error) {
+    qn_request q = qn_plan_request(p->graph, n, p->tensors);
+    qn_guarded g;
+    qn_result result;
+    qn_result_begin(&q, &result);
+    if (qn_guard_sources(&q, 0, &g, &result) != QN_OK) {
+        qn_result_to_error(&result, error);
+        return qn_error_wrap(error, "node %d", s->node);
+    }
+    *scratch = g.infer.workspace;
+    s->flops = qn_op_flops(&g.infer);
+    for (int i = 0; i < n->n_src; i++)
+        if (s->src[i] && !(g.info->src[i].flags & QN_SLOT_SHAPE)) s->bytes += bytes_of(s->src[i]);
+    for (int i = 0; i < n->n_out; i++) s->bytes += bytes_of(s->dst[i]);
+    for (int i = 0; i < n->n_src; i++) {
+        if (!s->src[i] || !(g.info->src[i].flags & QN_SLOT_INDEX)) continue;
+        if (s->n_index == QN_PLAN_INDEX_MAX)
+            return qn_error_set(error, QN_UNSUPPORTED, "node %d: too many index sources", s->node);
+        s->index[s->n_index++] = (qn_plan_index){s->src[i], g.infer.index_limit[i], i};
+    }
+    return QN_OK;
+}
+
+static qn_status add_step(qn_schedule *p, int32_t k, const qn_schedule_options *o, const uint8_t *is_written, qn_error *error) {
+    const qn_ir_node *n = &p->graph->nodes.at[k];
+    const qn_op_info *info = qn_op_describe(n->op);
+    size_t scratch = 0;
+    if (info->is_view) return QN_OK;
+    qn_plan_step *s = &p->steps.at[p->steps.n++];
+    memset(s, 0, sizeof *s);
+    s->node = k;
+    for (int i = 0; i < n->n_src; i++) {
+        qn_val v = qn_ir_sources(p->graph, n)[i];
+        s->src[i] = v == QN_VAL_NONE ? NULL : &p->tensors[v];
+    }
+    for (int i = 0; i < n->n_out; i++) s->dst[i] = &p->tensors[n->out + i];
+    s->call = (qn_call){n->op, n->subop, n->n_src, n->n_out, s->src, s->dst, n->attr ? n->attr : info->attr_default, NULL};
+    QN_TRY(check_step(p, s, n, &scratch, error));
+    QN_TRY(ask_device(p, s, o, error));
+    return choose_kernel(p, s, o, scratch, is_written, error);
+}
+
+/* ---- The whole */
+
+/* Bound, optimised, laid out: each a graph made of the one before. */
+static qn_status make_graph(qn_schedule *p, const qn_graph *graph, const qn_schedule_options *o, qn_error *error) {
+    qn_graph *bound = NULL, *better = NULL;
+    qn_status status = qn_graph_bind(graph, o->symbols, &bound, error);
+    if (status == QN_OK && !(o->flags & QN_PLAN_NO_PASSES)) status = qn_graph_optimise(bound, o->passes, &better, error);
+    if (status == QN_OK) status = qn_plan_relayout(better ? better : bound, &p->graph, &p->totals.n_copies, error);
+    qn_graph_destroy(bound);
+    qn_graph_destroy(better);
+    return status;
+}
+
+static void mark_written(const qn_schedule *p, uint8_t *is_written) {
+    for (size_t k = 0; k < p->graph->nodes.n; k++) {
+        const qn_ir_node *n = &p->graph->nodes.at[k];
+        if (qn_op_describe(n->op)->is_view) continue;
+        for (int i = 0; i < n->n_out; i++) is_written[p->slots[n->out + i].root] = 1;
+    }
+}
+
+static void add_up_leaves(qn_schedule *p) {
+    for (size_t v = 0; v < p->graph->values.n; v++) {
+        const qn_plan_slot *s = &p->slots[v];
+        if (s->storage == QN_STORAGE_CONSTANT) p->totals.constant_bytes += s->bytes;
+        if (s->storage == QN_STORAGE_INPUT) p->totals.input_bytes += s->bytes;
+        if (s->storage == QN_STORAGE_PARAM) p->totals.param_bytes += s->bytes;
+    }
+    p->totals.scratch_bytes = p->scratch;
+    p->totals.n_steps = (int32_t)p->steps.n;
+}
+
+static qn_status fill_schedule(qn_schedule *p, const qn_schedule_options *o, qn_error *error) {
+    size_t n = p->graph->values.n;
+    p->slots = qn_arena_alloc(&p->arena, n, sizeof *p->slots);
+    p->tensors = qn_arena_alloc(&p->arena, n, sizeof *p->tensors);
+    uint8_t *is_written = qn_arena_alloc(&p->arena, n, 1);
+    if (!p->slots || !p->tensors || !is_written || !QN_VEC_ROOM(&p->arena, &p->steps, p->graph->nodes.n + 1))
+        return qn_error_set(error, QN_NO_MEMORY, "no memory to plan %zu values", n);
+    QN_TRY(qn_plan_assign(p, error));
+    QN_TRY(qn_plan_place(p, error));
+    mark_written(p, is_written);
+    for (int32_t k = 0; k < (int32_t)p->graph->nodes.n; k++) QN_TRY(add_step(p, k, o, is_written, error));
+    add_up_leaves(p);
+    return QN_OK;
+}
+
+qn_status qn_schedule_create(const qn_graph *graph, const qn_schedule_options *options, qn_schedule **schedule, qn_error *error) {
+    qn_allocator memory = qn_memory_default();
+    qn_schedule *p = memory.allocate(memory.user, sizeof *p, QN_PLAN_ALIGN);
+    *schedule = NULL;
+    if (!p) return qn_error_set(error, QN_NO_MEMORY, "no memory for a plan");
+    memset(p, 0, sizeof *p);
+    qn_arena_init(&p->arena, 0);
+    qn_status status = make_graph(p, graph, options, error);
+    if (status == QN_OK) status = fill_schedule(p, options, error);
+    if (status == QN_OK) *schedule = p;
+    else qn_schedule_destroy(p);
+    return status;
+}
+
+void qn_schedule_destroy(qn_schedule *p) {
+    if (!p) return;
+    qn_allocator memory = qn_memory_default();
+    for (size_t i = 0; i < p->packs.n; i++)
+        if (p->packs.at[i].data) memory.release(memory.user, p->packs.at[i].data, p->packs.at[i].bytes);
+    qn_graph_destroy(p->graph);
+    qn_arena_destroy(&p->arena);
+    memory.release(memory.user, p, sizeof *p);
+}
+
+void qn_schedule_point(qn_schedule *p, void *memory, void *scratch, qn_schedule_leaf_fn leaf, void *user) {
+    for (size_t v = 0; v < p->graph->values.n; v++) {
+        qn_val number = p->slots[v].root;
+        const qn_plan_slot *root = &p->slots[number];
+        qn_tensor *t = &p->tensors[v];
+        t->size = root->bytes;
+        if (root->storage == QN_STORAGE_CONSTANT) {
+            const qn_ir_constant *c = &p->graph->constants.at[p->graph->values.at[number].data];
+            memcpy(&t->data, &c->data, sizeof t->data); /* never written: no op runs in place on a constant */
+        } else if (root->storage == QN_STORAGE_ARENA) {
+            t->data = (char *)memory + root->offset;
+        } else {
+            t->data = leaf(user, number);
+        }
+    }
+    for (size_t i = 0; i < p->steps.n; i++) {
+        qn_plan_step *s = &p->steps.at[i];
+        s->call.workspace = scratch;
+        s->cpu.packed = s->packed >= 0 ? p->packs.at[s->packed].data : NULL;
+    }
+}

@@ -1,0 +1,114 @@
+/* Inside a plan: the graph as it was given, the leaves' memory, and a schedule for each binding of its symbols that was run lately. */
+#ifndef QN_RUN_PLAN_IMPL_H
+#define QN_RUN_PLAN_IMPL_H
+
+#include <stdatomic.h>
+
+#include "plan/plan.h"
+
+/* An input or a param: its memory is sized once, for the largest extents its symbols allow. */
+typedef struct qn_plan_leaf {
+    const char *name;
+    qn_value_kind kind;
+    qn_val value;      /* in the graph as given */
+    qn_shape shape;    /* as last set */
+    uint64_t capacity; /* bytes at the upper bounds */
+    void *memory;      /* the plan's own, NULL until it is needed */
+    void *lent;        /* the caller's instead; read only */
+    int is_set;
+    uint64_t version; /* counts what was set, so that copies elsewhere know when they are old */
+} qn_plan_leaf;
+
+/* A value that crosses between host and device. */
+typedef struct qn_transfer {
+    qn_val root;
+    int32_t leaf;     /* which leaf it is, -1: none */
+    int32_t always;   /* a leaf: written by the run itself, so its version says nothing */
+    uint64_t version; /* of what the device has */
+} qn_transfer;
+
+typedef QN_VEC(qn_transfer) qn_transfers;
+
+/* Steps [first, end) that run on one side. */
+typedef struct qn_segment {
+    int32_t first, end;
+    int32_t on_device;
+    qn_program *program;
+    qn_transfers in, out;
+    const void **in_at;
+    void **out_at;
+} qn_segment;
+
+typedef struct qn_device_side {
+    qn_device_buffer *buffer;
+    uint64_t bytes;
+    uint64_t *offset; /* per value: where its root lies */
+    int ready;        /* programs are made */
+} qn_device_side;
+
+/* Where a fed output goes. */
+typedef struct qn_feed_sides {
+    uint8_t on_device, on_host;
+} qn_feed_sides;
+
+/* A schedule and what it needs to run in this plan. */
+typedef struct qn_special {
+    qn_schedule *schedule;
+    int64_t symbols[QN_IR_MAX_SYMBOLS];
+    int32_t *leaf_of; /* per value of its graph, -1: no leaf */
+    uint64_t used;    /* for the least recently used */
+    int pointed;      /* descriptors aim at the plan's memory */
+    QN_VEC(qn_segment) segments;
+    QN_VEC(qn_feed_sides) feeds; /* as the plan's */
+    qn_device_side device;
+} qn_special;
+
+typedef struct qn_plan_feed_pair {
+    const char *output;
+    int32_t leaf;
+} qn_plan_feed_pair;
+
+enum { QN_PLAN_SPECIALS = 8 };
+
+struct qn_plan {
+    qn_arena arena;
+    qn_graph *graph; /* as given, a copy */
+    uint32_t flags, cpu_levels;
+    uint64_t memory_cap;
+    qn_device *device;
+    const struct qn_pass_options *passes;
+    int64_t symbols[QN_IR_MAX_SYMBOLS]; /* of the next run */
+    int is_stale;                       /* symbols differ from those of `current` */
+    QN_VEC(qn_plan_leaf) leaves;
+    int32_t n_unset;
+    qn_special *specials[QN_PLAN_SPECIALS], *current;
+    uint64_t clock;
+    QN_VEC(qn_plan_feed_pair) feeds;
+    QN_VEC(const char *) kept; /* outputs that stay on the device */
+    void *memory;              /* arena and scratch of whichever schedule runs */
+    uint64_t memory_bytes;
+    int memory_ready; /* every leaf and pack of `current` has memory and data */
+    uint64_t n_uploads; /* to the device, so far */
+    _Atomic int cancelled;
+};
+
+/* specialise.c */
+qn_status qn_plan_specialise(qn_plan *p, qn_error *error);
+void qn_plan_drop_specials(qn_plan *p);
+uint64_t qn_plan_arena_bytes(const qn_schedule *s);
+
+/* values.c */
+qn_plan_leaf *qn_plan_leaf_find(const qn_plan *p, const char *name);
+qn_val qn_plan_output_find(const qn_plan *p, const char *name);
+/* Gives every leaf, pack and schedule its memory. */
+qn_status qn_plan_ready(qn_plan *p, qn_pool *pool, qn_error *error);
+
+/* segments.c */
+qn_status qn_segments_split(qn_plan *p, qn_special *x, qn_error *error);
+qn_status qn_segments_finish(qn_plan *p, qn_special *x, qn_error *error);
+qn_status qn_segment_run(qn_plan *p, qn_special *x, qn_segment *segment, qn_error *error);
+void qn_segments_destroy(qn_special *x);
+/* Where a value lies on the device, when that is where its newest copy is. */
+int qn_segments_newest_on_device(const qn_plan *p, qn_val value);
+
+#endif

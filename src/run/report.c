@@ -1,0 +1,45 @@
+/* What a plan says of itself. */
+#include <stdio.h>
+
+#include "run/plan_impl.h"
+
+const qn_graph *qn_plan_graph(const qn_plan *p) { return p ? p->current->schedule->graph : NULL; }
+
+qn_status qn_plan_describe(const qn_plan *p, qn_plan_totals *totals) {
+    if (!p || !totals || totals->size != sizeof *totals) return QN_ARGUMENT;
+    *totals = p->current->schedule->totals;
+    totals->size = sizeof *totals;
+    return QN_OK;
+}
+
+qn_status qn_plan_value_describe(const qn_plan *p, qn_val value, qn_plan_value *info) {
+    if (!p || !info || info->size != sizeof *info || value < 0) return QN_ARGUMENT;
+    const qn_schedule *x = p->current->schedule;
+    if ((size_t)value >= x->graph->values.n) return QN_ARGUMENT;
+    const qn_plan_slot *s = &x->slots[value], *root = &x->slots[s->root];
+    info->storage = s->storage;
+    info->root = s->root;
+    info->offset = root->offset + (uint64_t)x->tensors[value].offset;
+    info->bytes = s->bytes;
+    info->born = root->born;
+    info->dies = root->dies;
+    return QN_OK;
+}
+
+qn_status qn_plan_step_describe(const qn_plan *p, int32_t step, qn_plan_step_info *info) {
+    if (!p || !info || info->size != sizeof *info || step < 0) return QN_ARGUMENT;
+    const qn_schedule *x = p->current->schedule;
+    if ((size_t)step >= x->steps.n) return QN_ARGUMENT;
+    const qn_plan_step *s = &x->steps.at[step];
+    info->node = s->node;
+    info->place = s->on_device ? "device" : "cpu";
+    info->how = s->on_device || s->cpu.run ? "native" : "reference";
+    info->kernel = s->cpu.run && !s->on_device ? s->cpu.name : qn_op_describe(s->call.op)->name;
+    info->level = s->cpu.run && !s->on_device ? qn_cpu_level_name(s->cpu.level) : "";
+    info->reason = s->reason >= 0 ? x->reasons.at[s->reason] : "";
+    info->flops = s->flops;
+    info->bytes = s->bytes;
+    info->runs = s->runs;
+    info->nanoseconds = s->nanoseconds;
+    return QN_OK;
+}

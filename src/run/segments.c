@@ -1,0 +1,284 @@
+/* A plan on a device. Steps are cut into runs that stay on one side; what crosses between them is worked out once, value by value, by
+ * following where the newest copy of each is. Host and device use the same offsets, so a value has one number on both. */
+#include "run/plan_impl.h"
+
+/* ---- Cutting */
+
+qn_status qn_segments_split(qn_plan *p, qn_special *x, qn_error *error) {
+    qn_schedule *s = x->schedule;
+    if (!p->device) return QN_OK;
+    for (int32_t i = 0; i < (int32_t)s->steps.n; i++) {
+        int32_t side = s->steps.at[i].on_device;
+        if (i == 0 || x->segments.at[x->segments.n - 1].on_device != side) {
+            if (!QN_VEC_ROOM(&s->arena, &x->segments, 1)) return qn_error_set(error, QN_NO_MEMORY, "no memory for a plan");
+            qn_segment *segment = &x->segments.at[x->segments.n++];
+            memset(segment, 0, sizeof *segment);
+            segment->first = i;
+            segment->on_device = side;
+            s->totals.n_segments += side;
+        }
+        x->segments.at[x->segments.n - 1].end = i + 1;
+    }
+    x->device.offset = qn_arena_alloc(&s->arena, s->graph->values.n, sizeof *x->device.offset);
+    if (!x->device.offset) return qn_error_set(error, QN_NO_MEMORY, "no memory for a plan");
+    uint64_t at = qn_plan_padded(s->totals.arena_bytes);
+    for (size_t v = 0; v < s->graph->values.n; v++) {
+        if (s->slots[v].root != (qn_val)v) continue;
+        if (s->slots[v].storage == QN_STORAGE_ARENA) {
+            x->device.offset[v] = s->slots[v].offset;
+        } else {
+            x->device.offset[v] = at;
+            at += qn_plan_padded(s->slots[v].bytes);
+        }
+    }
+    for (size_t v = 0; v < s->graph->values.n; v++) x->device.offset[v] = x->device.offset[s->slots[v].root];
+    x->device.bytes = s->totals.n_device ? at : 0;
+    return QN_OK;
+}
+
+/* ---- Following the newest copies */
+
+enum { ON_HOST = 1, ON_DEVICE = 2 };
+
+typedef struct follow {
+    qn_plan *p;
+    qn_special *x;
+    uint8_t *where;     /* per root: ON_HOST, ON_DEVICE or both */
+    int32_t *writer;    /* per root: the device segment that wrote it last, -1: none */
+    uint8_t *host_reads; /* per root: some step on the host reads it */
+} follow;
+
+static int add_transfer(qn_arena *arena, qn_transfers *to, qn_val root, int32_t leaf) {
+    for (size_t i = 0; i < to->n; i++)
+        if (to->at[i].root == root) return 1;
+    if (!QN_VEC_ROOM(arena, to, 1)) return 0;
+    to->at[to->n++] = (qn_transfer){root, leaf, 0, 0};
+    return 1;
+}
+
+static int need_on_device(follow *f, qn_segment *segment, qn_val root) {
+    if (f->where[root] & ON_DEVICE) return 1;
+    f->where[root] |= ON_DEVICE;
+    return add_transfer(&f->x->schedule->arena, &segment->in, root, f->x->leaf_of[root]);
+}
+
+static int need_on_host(follow *f, qn_val root) {
+    if (f->where[root] & ON_HOST) return 1;
+    f->where[root] |= ON_HOST;
+    return add_transfer(&f->x->schedule->arena, &f->x->segments.at[f->writer[root]].out, root, -1);
+}
+
+static int follow_step(follow *f, int32_t number, const qn_plan_step *s) {
+    const qn_schedule *x = f->x->schedule;
+    qn_segment *segment = &f->x->segments.at[number];
+    const qn_ir_node *n = &x->graph->nodes.at[s->node];
+    const qn_op_info *info = qn_op_describe(n->op);
+    for (int i = 0; i < n->n_src; i++) {
+        qn_val v = qn_ir_sources(x->graph, n)[i];
+        if (v == QN_VAL_NONE || (info->src[i].flags & QN_SLOT_SHAPE)) continue;
+        f->host_reads[x->slots[v].root] |= (uint8_t)!segment->on_device;
+        if (!(segment->on_device ? need_on_device(f, segment, x->slots[v].root) : need_on_host(f, x->slots[v].root))) return 0;
+    }
+    for (int i = 0; i < n->n_out; i++) {
+        qn_val root = x->slots[n->out + i].root;
+        f->where[root] = segment->on_device ? ON_DEVICE : ON_HOST;
+        f->writer[root] = segment->on_device ? number : -1;
+    }
+    return 1;
+}
+
+static int is_kept(const qn_plan *p, const char *name) {
+    for (size_t i = 0; i < p->kept.n; i++)
+        if (strcmp(p->kept.at[i], name) == 0) return 1;
+    return 0;
+}
+
+/* Outputs the caller will look at come back. */
+static int follow_outputs(follow *f) {
+    const qn_schedule *x = f->x->schedule;
+    for (size_t i = 0; i < x->graph->outputs.n; i++) {
+        const char *name = qn_ir_string(x->graph, x->graph->outputs.at[i].name);
+        if (!is_kept(f->p, name) && !need_on_host(f, x->slots[x->graph->outputs.at[i].value].root)) return 0;
+    }
+    return 1;
+}
+
+static qn_val leaf_root(const qn_special *x, int32_t leaf) {
+    for (size_t v = 0; v < x->schedule->graph->values.n; v++)
+        if (x->leaf_of[v] == leaf) return (qn_val)v;
+    return QN_VAL_NONE;
+}
+
+/* A fed output stays on the device when that is where it is; it comes to the host as well when steps there read the input. */
+static int follow_feeds(follow *f) {
+    const qn_schedule *x = f->x->schedule;
+    for (size_t i = 0; i < f->p->feeds.n; i++) {
+        qn_val from = x->slots[qn_plan_output_find(f->p, f->p->feeds.at[i].output)].root;
+        qn_val to = leaf_root(f->x, f->p->feeds.at[i].leaf);
+        int on_device = (f->where[from] & ON_DEVICE) != 0;
+        f->x->feeds.at[i].on_device = (uint8_t)on_device;
+        f->x->feeds.at[i].on_host = (uint8_t)(!on_device || f->host_reads[to]);
+        if (f->x->feeds.at[i].on_host && !need_on_host(f, from)) return 0;
+        f->where[to] = (uint8_t)((on_device ? ON_DEVICE : 0) | (f->x->feeds.at[i].on_host ? ON_HOST : 0));
+    }
+    return 1;
+}
+
+/* What the next run finds: a leaf the run changed on one side must be brought to the other, if that side wants it. */
+static int follow_leaves(follow *f) {
+    const qn_schedule *x = f->x->schedule;
+    for (size_t v = 0; v < x->graph->values.n; v++) {
+        if (f->x->leaf_of[v] < 0) continue;
+        if (!(f->where[v] & ON_HOST) && f->host_reads[v] && f->writer[v] >= 0 && !need_on_host(f, (qn_val)v)) return 0;
+        for (size_t i = 0; i < f->x->segments.n; i++)
+            for (size_t k = 0; k < f->x->segments.at[i].in.n; k++)
+                if (f->x->segments.at[i].in.at[k].root == (qn_val)v) f->x->segments.at[i].in.at[k].always = !(f->where[v] & ON_DEVICE);
+    }
+    return 1;
+}
+
+static int follow_all(follow *f) {
+    const qn_schedule *x = f->x->schedule;
+    for (size_t i = 0; i < f->x->segments.n; i++) f->x->segments.at[i].in.n = f->x->segments.at[i].out.n = 0;
+    for (size_t v = 0; v < x->graph->values.n; v++) {
+        f->where[v] = ON_HOST;
+        f->writer[v] = -1;
+    }
+    for (int32_t i = 0; i < (int32_t)f->x->segments.n; i++)
+        for (int32_t k = f->x->segments.at[i].first; k < f->x->segments.at[i].end; k++)
+            if (!follow_step(f, i, &x->steps.at[k])) return 0;
+    return follow_outputs(f) && follow_feeds(f) && follow_leaves(f);
+}
+
+/* ---- Programs */
+
+typedef struct recipe {
+    qn_device_step *steps;
+    qn_tensor *tensors; /* as the schedule's, with offsets for data */
+    qn_device_range *in, *out;
+} recipe;
+
+static void range_of(const qn_special *x, const qn_transfer *t, qn_device_range *range) {
+    *range = (qn_device_range){x->device.offset[t->root], x->schedule->slots[t->root].bytes};
+}
+
+static void add_feed_steps(const qn_plan *p, const qn_special *x, qn_device_step *steps, qn_tensor *tensors, int *n) {
+    for (size_t i = 0; i < p->feeds.n; i++) {
+        if (!x->feeds.at[i].on_device) continue;
+        qn_val from = qn_plan_output_find(p, p->feeds.at[i].output), to = leaf_root(x, p->feeds.at[i].leaf);
+        qn_device_step *s = &steps[(*n)++];
+        memset(s, 0, sizeof *s);
+        s->op = QN_OP_cont;
+        s->n_src = s->n_dst = 1;
+        s->src[0] = &tensors[from];
+        s->dst[0] = &tensors[to];
+    }
+}
+
+static int last_on_device(const qn_special *x) {
+    int last = -1;
+    for (size_t i = 0; i < x->segments.n; i++)
+        if (x->segments.at[i].on_device) last = (int)i;
+    return last;
+}
+
+static qn_status make_program(qn_plan *p, qn_special *x, int number, const recipe *r, qn_error *error) {
+    qn_segment *g = &x->segments.at[number];
+    int n = 0;
+    for (int32_t i = g->first; i < g->end; i++) {
+        const qn_plan_step *s = &x->schedule->steps.at[i];
+        qn_device_step *d = &r->steps[n++];
+        *d = (qn_device_step){.op = s->call.op, .subop = s->call.subop, .attr = s->call.attr};
+        d->n_src = s->call.n_src;
+        d->n_dst = s->call.n_dst;
+        for (int k = 0; k < d->n_src; k++) d->src[k] = s->src[k] ? &r->tensors[s->src[k] - x->schedule->tensors] : NULL;
+        for (int k = 0; k < d->n_dst; k++) d->dst[k] = &r->tensors[s->dst[k] - x->schedule->tensors];
+    }
+    if (number == last_on_device(x)) add_feed_steps(p, x, r->steps, r->tensors, &n);
+    for (size_t i = 0; i < g->in.n; i++) range_of(x, &g->in.at[i], &r->in[i]);
+    for (size_t i = 0; i < g->out.n; i++) range_of(x, &g->out.at[i], &r->out[i]);
+    qn_program_options o = {.arena_bytes = x->device.bytes, .arena = x->device.buffer, .n_steps = n, .steps = r->steps,
+                            .n_inputs = (int)g->in.n, .n_outputs = (int)g->out.n, .inputs = r->in, .outputs = r->out};
+    qn_program_destroy(g->program);
+    g->program = NULL;
+    g->in_at = qn_arena_alloc(&x->schedule->arena, g->in.n + 1, sizeof *g->in_at);
+    g->out_at = qn_arena_alloc(&x->schedule->arena, g->out.n + 1, sizeof *g->out_at);
+    if (!g->in_at || !g->out_at) return qn_error_set(error, QN_NO_MEMORY, "no memory for a device's program");
+    return qn_program_create(p->device, &o, &g->program, error);
+}
+
+static qn_status make_programs(qn_plan *p, qn_special *x, qn_arena *scratch, qn_error *error) {
+    size_t n = x->schedule->graph->values.n, steps = x->schedule->steps.n + p->feeds.n;
+    recipe r = {qn_arena_alloc(scratch, steps + 1, sizeof *r.steps), qn_arena_alloc(scratch, n + 1, sizeof *r.tensors),
+                qn_arena_alloc(scratch, n + 1, sizeof *r.in), qn_arena_alloc(scratch, n + 1, sizeof *r.out)};
+    if (!r.steps || !r.tensors || !r.in || !r.out) return qn_error_set(error, QN_NO_MEMORY, "no memory for a device's program");
+    for (size_t v = 0; v < n; v++) {
+        r.tensors[v] = x->schedule->tensors[v];
+        r.tensors[v].data = QN_AT(x->device.offset[v]);
+        r.tensors[v].size = x->schedule->slots[x->schedule->slots[v].root].bytes;
+    }
+    for (int i = 0; i < (int)x->segments.n; i++)
+        if (x->segments.at[i].on_device) QN_TRY(make_program(p, x, i, &r, error));
+    return QN_OK;
+}
+
+qn_status qn_segments_finish(qn_plan *p, qn_special *x, qn_error *error) {
+    if (x->device.ready) return QN_OK;
+    if (x->device.bytes && !x->device.buffer)
+        QN_TRY(qn_device_buffer_create(p->device, x->device.bytes, &x->device.buffer, error));
+    qn_arena scratch;
+    qn_arena_init(&scratch, 0);
+    size_t n = x->schedule->graph->values.n;
+    follow f = {p, x, qn_arena_alloc(&scratch, n, 1), qn_arena_alloc(&scratch, n, sizeof(int32_t)), qn_arena_alloc(&scratch, n, 1)};
+    qn_status status = QN_NO_MEMORY;
+    x->feeds.n = 0;
+    int room = f.where && f.writer && f.host_reads && QN_VEC_ROOM(&x->schedule->arena, &x->feeds, p->feeds.n + 1);
+    if (room) x->feeds.n = p->feeds.n;
+    if (room && follow_all(&f)) status = make_programs(p, x, &scratch, error);
+    else qn_error_set(error, status, "no memory to plan %zu values", n);
+    qn_arena_destroy(&scratch);
+    x->device.ready = status == QN_OK;
+    return status;
+}
+
+/* ---- Running */
+
+static const void *host_bytes(const qn_special *x, qn_val root) {
+    const qn_tensor *t = &x->schedule->tensors[root];
+    return t->data;
+}
+
+qn_status qn_segment_run(qn_plan *p, qn_special *x, qn_segment *g, qn_error *error) {
+    for (size_t i = 0; i < g->in.n; i++) {
+        qn_transfer *t = &g->in.at[i];
+        int constant = x->schedule->slots[t->root].storage == QN_STORAGE_CONSTANT;
+        uint64_t version = t->leaf >= 0 ? p->leaves.at[t->leaf].version : 1;
+        int fresh = (t->leaf >= 0 || constant) && !t->always && t->version == version;
+        g->in_at[i] = fresh ? NULL : host_bytes(x, t->root);
+    }
+    for (size_t i = 0; i < g->out.n; i++) g->out_at[i] = x->schedule->tensors[g->out.at[i].root].data;
+    QN_TRY(qn_program_run(g->program, g->in_at, g->out_at, UINT64_C(60000000000), error));
+    for (size_t i = 0; i < g->in.n; i++) {
+        p->n_uploads += g->in_at[i] != NULL;
+        g->in.at[i].version = g->in.at[i].leaf >= 0 ? p->leaves.at[g->in.at[i].leaf].version : 1;
+    }
+    return QN_OK;
+}
+
+void qn_segments_destroy(qn_special *x) {
+    for (size_t i = 0; i < x->segments.n; i++) qn_program_destroy(x->segments.at[i].program);
+    qn_device_buffer_destroy(x->device.buffer);
+}
+
+int qn_segments_newest_on_device(const qn_plan *p, qn_val value) {
+    const qn_special *x = p->current;
+    const qn_schedule *s = x->schedule;
+    qn_val root = s->slots[value].root;
+    int writer = -1;
+    for (size_t i = 0; i < x->segments.n && x->device.ready; i++) {
+        for (int32_t k = x->segments.at[i].first; k < x->segments.at[i].end; k++)
+            for (int d = 0; d < s->steps.at[k].call.n_dst; d++)
+                if (s->slots[s->steps.at[k].dst[d] - s->tensors].root == root) writer = x->segments.at[i].on_device;
+    }
+    return writer == 1;
+}

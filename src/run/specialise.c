@@ -1,0 +1,104 @@
+/* Schedules for bindings. A plan keeps the last few it made, so that extents that come and go cost one compilation each. */
+#include "base/memory.h"
+#include "run/plan_impl.h"
+
+uint64_t qn_plan_arena_bytes(const qn_schedule *s) {
+    return qn_plan_padded(s->totals.arena_bytes) + qn_plan_padded(s->totals.scratch_bytes);
+}
+
+static void special_destroy(qn_special *x) {
+    if (!x) return;
+    qn_allocator memory = qn_memory_default();
+    qn_segments_destroy(x);
+    qn_schedule_destroy(x->schedule);
+    memory.release(memory.user, x, sizeof *x);
+}
+
+void qn_plan_drop_specials(qn_plan *p) {
+    for (int i = 0; i < QN_PLAN_SPECIALS; i++) {
+        special_destroy(p->specials[i]);
+        p->specials[i] = NULL;
+    }
+    p->current = NULL;
+}
+
+/* Which leaf of the plan each leaf of the schedule's graph is: passes keep names, not numbers. */
+static qn_status match_leaves(qn_plan *p, qn_special *x, qn_error *error) {
+    const qn_graph *g = x->schedule->graph;
+    x->leaf_of = qn_arena_alloc(&x->schedule->arena, g->values.n, sizeof *x->leaf_of);
+    if (!x->leaf_of) return qn_error_set(error, QN_NO_MEMORY, "no memory for a plan");
+    for (size_t v = 0; v < g->values.n; v++) {
+        const qn_ir_value *value = &g->values.at[v];
+        x->leaf_of[v] = -1;
+        if (value->kind > QN_VALUE_PARAM) continue;
+        const qn_ir_name *name = qn_ir_name_find(p->graph, qn_ir_string(g, value->name));
+        qn_val given = !name ? QN_VAL_NONE : value->kind == QN_VALUE_INPUT ? name->input : name->param;
+        for (size_t i = 0; i < p->leaves.n; i++)
+            if (p->leaves.at[i].value == given) x->leaf_of[v] = (int32_t)i;
+    }
+    return QN_OK;
+}
+
+static uint64_t leaf_bytes(const qn_plan *p) {
+    uint64_t total = 0;
+    for (size_t i = 0; i < p->leaves.n; i++)
+        if (!p->leaves.at[i].lent) total += qn_plan_padded(p->leaves.at[i].capacity);
+    return total;
+}
+
+static qn_status check_cap(const qn_plan *p, qn_special *x, qn_error *error) {
+    qn_plan_totals *t = &x->schedule->totals;
+    t->host_bytes = qn_plan_arena_bytes(x->schedule) + leaf_bytes(p) + t->packed_bytes;
+    t->device_bytes = x->device.bytes;
+    if (!p->memory_cap || (t->host_bytes <= p->memory_cap && t->device_bytes <= p->memory_cap)) return QN_OK;
+    return qn_error_set(error, QN_NO_MEMORY,
+                        "the plan needs %llu bytes on the host (arena %llu, params %llu, packed %llu, inputs %llu, scratch %llu) "
+                        "and %llu on the device, the cap is %llu",
+                        (unsigned long long)t->host_bytes, (unsigned long long)t->arena_bytes,
+                        (unsigned long long)t->param_bytes, (unsigned long long)t->packed_bytes,
+                        (unsigned long long)t->input_bytes, (unsigned long long)t->scratch_bytes,
+                        (unsigned long long)t->device_bytes, (unsigned long long)p->memory_cap);
+}
+
+static qn_status special_create(qn_plan *p, qn_special **special, qn_error *error) {
+    qn_allocator memory = qn_memory_default();
+    qn_special *x = memory.allocate(memory.user, sizeof *x, QN_PLAN_ALIGN);
+    if (!x) return qn_error_set(error, QN_NO_MEMORY, "no memory for a plan");
+    memset(x, 0, sizeof *x);
+    memcpy(x->symbols, p->symbols, sizeof x->symbols);
+    qn_schedule_options o = {p->flags, p->symbols, p->cpu_levels, p->device, p->passes};
+    qn_status status = qn_schedule_create(p->graph, &o, &x->schedule, error);
+    if (status == QN_OK) status = match_leaves(p, x, error);
+    if (status == QN_OK) status = qn_segments_split(p, x, error);
+    if (status == QN_OK) status = check_cap(p, x, error);
+    if (status == QN_OK) *special = x;
+    else special_destroy(x);
+    return status;
+}
+
+/* The place to put a new one: a free one, else that of the one longest unused. */
+static int oldest(const qn_plan *p) {
+    int at = 0;
+    for (int i = 0; i < QN_PLAN_SPECIALS; i++) {
+        if (!p->specials[i]) return i;
+        if (p->specials[i]->used < p->specials[at]->used) at = i;
+    }
+    return at;
+}
+
+qn_status qn_plan_specialise(qn_plan *p, qn_error *error) {
+    qn_special *found = NULL;
+    for (int i = 0; i < QN_PLAN_SPECIALS && !found; i++)
+        if (p->specials[i] && memcmp(p->specials[i]->symbols, p->symbols, sizeof p->symbols) == 0) found = p->specials[i];
+    if (!found) {
+        QN_TRY(special_create(p, &found, error));
+        int at = oldest(p);
+        special_destroy(p->specials[at]);
+        p->specials[at] = found;
+    }
+    found->used = ++p->clock;
+    p->current = found;
+    p->is_stale = 0;
+    p->memory_ready = 0;
+    return QN_OK;
+}

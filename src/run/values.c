@@ -1,0 +1,275 @@
+/* Values in and out of a plan, and the memory they lie in. */
+#include "base/memory.h"
+#include "run/plan_impl.h"
+
+qn_plan_leaf *qn_plan_leaf_find(const qn_plan *p, const char *name) {
+    for (size_t i = 0; name && i < p->leaves.n; i++)
+        if (strcmp(p->leaves.at[i].name, name) == 0) return &p->leaves.at[i];
+    return NULL;
+}
+
+qn_val qn_plan_output_find(const qn_plan *p, const char *name) {
+    const qn_graph *g = p->current->schedule->graph;
+    for (size_t i = 0; name && i < g->outputs.n; i++)
+        if (strcmp(qn_ir_string(g, g->outputs.at[i].name), name) == 0) return g->outputs.at[i].value;
+    return QN_VAL_NONE;
+}
+
+/* ---- Memory */
+
+static qn_status allocate(void **at, uint64_t bytes, const char *what, qn_error *error) {
+    qn_allocator memory = qn_memory_default();
+    *at = memory.allocate(memory.user, bytes ? bytes : 1, QN_PLAN_ALIGN);
+    if (!*at) return qn_error_set(error, QN_NO_MEMORY, "no memory: %s needs %llu bytes", what, (unsigned long long)bytes);
+    return QN_OK;
+}
+
+static void *leaf_at(void *user, qn_val value) {
+    const qn_plan *p = user;
+    const qn_plan_leaf *l = &p->leaves.at[p->current->leaf_of[value]];
+    return l->lent ? l->lent : l->memory;
+}
+
+/* One block serves every specialisation; it grows when a larger one comes. */
+static qn_status need_arena(qn_plan *p, qn_error *error) {
+    uint64_t bytes = qn_plan_arena_bytes(p->current->schedule);
+    if (p->memory && bytes <= p->memory_bytes) return QN_OK;
+    qn_allocator memory = qn_memory_default();
+    if (p->memory) memory.release(memory.user, p->memory, p->memory_bytes);
+    p->memory = NULL;
+    QN_TRY(allocate(&p->memory, bytes, "the arena", error));
+    memset(p->memory, 0, bytes);
+    p->memory_bytes = bytes ? bytes : 1;
+    for (int i = 0; i < QN_PLAN_SPECIALS; i++)
+        if (p->specials[i]) p->specials[i]->pointed = 0;
+    return QN_OK;
+}
+
+static qn_status need_packs(qn_plan *p, qn_pool *pool, qn_error *error) {
+    qn_schedule *s = p->current->schedule;
+    for (size_t i = 0; i < s->packs.n; i++) {
+        qn_plan_pack *pack = &s->packs.at[i];
+        if (!pack->data) {
+            QN_TRY(allocate(&pack->data, pack->bytes, "a packed param", error));
+            p->current->pointed = 0;
+        }
+    }
+    if (!p->current->pointed) {
+        uint64_t arena = qn_plan_padded(s->totals.arena_bytes);
+        qn_schedule_point(s, p->memory, (char *)p->memory + arena, leaf_at, p);
+        p->current->pointed = 1;
+    }
+    for (size_t i = 0; i < s->packs.n; i++) {
+        qn_plan_pack *pack = &s->packs.at[i];
+        const qn_plan_step *step = &s->steps.at[pack->step];
+        if (!pack->fresh && !step->on_device) qn_cpu_pack(pool, &step->call, &step->cpu, pack->data);
+        pack->fresh = 1;
+    }
+    return QN_OK;
+}
+
+qn_status qn_plan_ready(qn_plan *p, qn_pool *pool, qn_error *error) {
+    QN_TRY(need_arena(p, error));
+    QN_TRY(need_packs(p, pool, error));
+    if (p->device) QN_TRY(qn_segments_finish(p, p->current, error));
+    p->memory_ready = 1;
+    return QN_OK;
+}
+
+/* ---- In */
+
+static qn_status check_tensor(const qn_plan *p, const qn_plan_leaf *l, const qn_tensor *from, uint64_t *bytes, qn_error *error) {
+    const qn_shape *want = &p->graph->values.at[l->value].shape;
+    if (from->dtype != want->dtype || from->rank != want->rank)
+        return qn_error_set(error, QN_INVALID, "'%s': the graph has %s of rank %d, not %s of rank %d", l->name,
+                            qn_dtype_describe((qn_dtype)want->dtype)->name, want->rank,
+                            qn_dtype_describe((qn_dtype)from->dtype) ? qn_dtype_describe((qn_dtype)from->dtype)->name : "?",
+                            from->rank);
+    for (int k = 0; k < want->rank; k++)
+        if (from->shape[k] != want->d[k] && !qn_dim_is_symbolic(want->d[k]))
+            return qn_error_set(error, QN_INVALID, "'%s': axis %d has extent %lld, the graph has %lld", l->name, k,
+                                (long long)from->shape[k], (long long)want->d[k]);
+    *bytes = 0;
+    if (qn_tensor_bytes((qn_dtype)from->dtype, from->rank, from->shape, bytes) != QN_OK || *bytes > l->capacity)
+        return qn_error_set(error, QN_INVALID, "'%s': its extents are beyond the bounds of the graph's symbols", l->name);
+    if (qn_tensor_count(from) && (!from->data || !qn_tensor_is_contiguous(from) || from->offset < 0 ||
+                                  (uint64_t)from->offset > from->size || *bytes > from->size - (uint64_t)from->offset))
+        return qn_error_set(error, QN_INVALID, "'%s': the tensor must be dense and lie in its buffer", l->name);
+    return QN_OK;
+}
+
+/* Extents that are symbols by themselves say what those are from now on; expressions are compared when the plan is specialised. */
+static qn_status note_extents(qn_plan *p, const qn_plan_leaf *l, const qn_tensor *from, qn_error *error) {
+    const qn_shape *want = &p->graph->values.at[l->value].shape;
+    for (int k = 0; k < want->rank; k++) {
+        if (!qn_dim_is_symbolic(want->d[k])) continue;
+        const qn_ir_dim *d = &p->graph->dims.at[want->d[k] - QN_DIM_BASE];
+        if (d->kind != QN_IR_DIM_SYMBOL) continue;
+        const qn_ir_symbol *s = &p->graph->symbols.at[d->a];
+        int64_t extent = from->shape[k];
+        if (extent < s->least || extent > s->most || (s->multiple_of > 1 && extent % s->multiple_of))
+            return qn_error_set(error, QN_INVALID, "'%s': axis %d has extent %lld, but %s is at least %lld, at most %lld%s", l->name,
+                                k, (long long)extent, qn_ir_string(p->graph, s->name), (long long)s->least, (long long)s->most,
+                                s->multiple_of > 1 ? " and a multiple of its step" : "");
+    }
+    for (int k = 0; k < want->rank; k++) {
+        if (!qn_dim_is_symbolic(want->d[k])) continue;
+        const qn_ir_dim *d = &p->graph->dims.at[want->d[k] - QN_DIM_BASE];
+        if (d->kind != QN_IR_DIM_SYMBOL || p->symbols[d->a] == from->shape[k]) continue;
+        p->symbols[d->a] = from->shape[k];
+        p->is_stale = 1;
+    }
+    return QN_OK;
+}
+
+static void note_set(qn_plan *p, qn_plan_leaf *l, const qn_tensor *from) {
+    l->shape.dtype = from->dtype;
+    l->shape.rank = from->rank;
+    memcpy(l->shape.d, from->shape, sizeof l->shape.d);
+    p->n_unset -= !l->is_set;
+    l->is_set = 1;
+    l->version++;
+    for (int i = 0; l->kind == QN_VALUE_PARAM && i < QN_PLAN_SPECIALS; i++) { /* packed copies are old now */
+        qn_special *x = p->specials[i];
+        for (size_t k = 0; x && k < x->schedule->packs.n; k++)
+            if (&p->leaves.at[x->leaf_of[x->schedule->packs.at[k].root]] == l) x->schedule->packs.at[k].fresh = 0;
+    }
+    if (l->kind == QN_VALUE_PARAM) p->memory_ready = 0;
+}
+
+static qn_status find_for_set(qn_plan *p, const char *name, const qn_tensor *tensor, qn_plan_leaf **leaf, uint64_t *bytes,
+                              qn_error *error) {
+    if (!p || !name || !tensor) return qn_error_set(error, QN_ARGUMENT, "a plan, a name and a tensor are needed");
+    *leaf = qn_plan_leaf_find(p, name);
+    if (!*leaf) return qn_error_set(error, QN_INVALID, "the graph has no input or param '%s'", name);
+    QN_TRY(check_tensor(p, *leaf, tensor, bytes, error));
+    return note_extents(p, *leaf, tensor, error);
+}
+
+qn_status qn_plan_set(qn_plan *p, const char *name, const qn_tensor *tensor, qn_error *error) {
+    qn_plan_leaf *l;
+    uint64_t bytes;
+    QN_TRY(find_for_set(p, name, tensor, &l, &bytes, error));
+    if (!l->memory) {
+        QN_TRY(allocate(&l->memory, l->capacity, name, error));
+        p->memory_ready = 0;
+    }
+    if (l->lent || !l->is_set)
+        for (int i = 0; i < QN_PLAN_SPECIALS; i++)
+            if (p->specials[i]) p->specials[i]->pointed = 0, p->memory_ready = 0;
+    l->lent = NULL;
+    if (bytes) memcpy(l->memory, (const char *)tensor->data + tensor->offset, bytes);
+    note_set(p, l, tensor);
+    return QN_OK;
+}
+
+/* Whether some node updates this leaf where it is. */
+static int is_updated(const qn_plan *p, const qn_plan_leaf *l) {
+    const qn_schedule *s = p->current->schedule;
+    for (size_t k = 0; k < s->graph->nodes.n; k++) {
+        const qn_ir_node *n = &s->graph->nodes.at[k];
+        for (int i = 0; i < n->n_out && !qn_op_describe(n->op)->is_view; i++) {
+            int32_t leaf = p->current->leaf_of[s->slots[n->out + i].root];
+            if (leaf >= 0 && &p->leaves.at[leaf] == l) return 1;
+        }
+    }
+    return 0;
+}
+
+qn_status qn_plan_lend(qn_plan *p, const char *name, const qn_tensor *tensor, qn_error *error) {
+    qn_plan_leaf *l;
+    uint64_t bytes;
+    QN_TRY(find_for_set(p, name, tensor, &l, &bytes, error));
+    const qn_dtype_info *dtype = qn_dtype_describe((qn_dtype)tensor->dtype);
+    uintptr_t at = (uintptr_t)tensor->data + (uintptr_t)tensor->offset;
+    if (l->kind != QN_VALUE_PARAM || is_updated(p, l))
+        return qn_error_set(error, QN_INVALID, "'%s': only a param that no node updates can be lent", name);
+    if (dtype->block == 1 && at % (uintptr_t)dtype->bytes)
+        return qn_error_set(error, QN_INVALID, "'%s': its elements are not aligned", name);
+    l->lent = (char *)tensor->data + tensor->offset;
+    for (int i = 0; i < QN_PLAN_SPECIALS; i++)
+        if (p->specials[i]) p->specials[i]->pointed = 0;
+    note_set(p, l, tensor);
+    return QN_OK;
+}
+
+/* ---- Out */
+
+static qn_status find_output(const qn_plan *p, const char *name, qn_val *value, qn_error *error) {
+    if (!p) return qn_error_set(error, QN_ARGUMENT, "a plan is needed");
+    *value = qn_plan_output_find(p, name);
+    if (*value == QN_VAL_NONE) return qn_error_set(error, QN_INVALID, "the graph has no output '%s'", name ? name : "");
+    return QN_OK;
+}
+
+static int is_kept(const qn_plan *p, const char *name) {
+    for (size_t i = 0; i < p->kept.n; i++)
+        if (strcmp(p->kept.at[i], name) == 0) return 1;
+    return 0;
+}
+
+qn_status qn_plan_output(const qn_plan *p, const char *name, qn_tensor *tensor, qn_error *error) {
+    qn_val v;
+    if (!tensor) return qn_error_set(error, QN_ARGUMENT, "a plan and room for a tensor are needed");
+    QN_TRY(find_output(p, name, &v, error));
+    if (!p->memory) return qn_error_set(error, QN_INVALID, "output '%s': the plan has not run yet", name);
+    if (p->device && is_kept(p, name))
+        return qn_error_set(error, QN_INVALID, "output '%s' is kept on the device: qn_plan_read fetches it", name);
+    *tensor = p->current->schedule->tensors[v];
+    return QN_OK;
+}
+
+qn_status qn_plan_keep(qn_plan *p, const char *output, qn_error *error) {
+    qn_val v;
+    QN_TRY(find_output(p, output, &v, error));
+    const qn_ir_name *name = qn_ir_name_find(p->graph, output);
+    if (is_kept(p, output)) return QN_OK;
+    if (!QN_VEC_ROOM(&p->arena, &p->kept, 1)) return qn_error_set(error, QN_NO_MEMORY, "no memory to keep an output");
+    p->kept.at[p->kept.n++] = qn_ir_string(p->graph, name->text);
+    for (int i = 0; i < QN_PLAN_SPECIALS; i++)
+        if (p->specials[i]) p->specials[i]->device.ready = 0;
+    p->memory_ready = 0;
+    return QN_OK;
+}
+
+qn_status qn_plan_read(qn_plan *p, const char *output, uint64_t offset, void *to, uint64_t bytes, qn_error *error) {
+    qn_val v;
+    QN_TRY(find_output(p, output, &v, error));
+    if (!to && bytes) return qn_error_set(error, QN_ARGUMENT, "output '%s': there is nowhere to read it to", output);
+    const qn_special *x = p->current;
+    const qn_tensor *t = &x->schedule->tensors[v];
+    uint64_t whole = 0;
+    qn_tensor_bytes((qn_dtype)t->dtype, t->rank, t->shape, &whole);
+    if (!p->memory) return qn_error_set(error, QN_INVALID, "output '%s': the plan has not run yet", output);
+    if (!qn_tensor_is_contiguous(t)) return qn_error_set(error, QN_INVALID, "output '%s' is not dense", output);
+    if (offset > whole || bytes > whole - offset)
+        return qn_error_set(error, QN_INVALID, "output '%s' has %llu bytes, not %llu from %llu on", output,
+                            (unsigned long long)whole, (unsigned long long)bytes, (unsigned long long)offset);
+    if (qn_segments_newest_on_device(p, v))
+        return qn_device_download(x->device.buffer, x->device.offset[v] + (uint64_t)t->offset + offset, to, bytes, error);
+    if (bytes) memcpy(to, (const char *)t->data + t->offset + offset, bytes);
+    return QN_OK;
+}
+
+qn_status qn_plan_feed(qn_plan *p, const char *output, const char *input, qn_error *error) {
+    qn_val from;
+    QN_TRY(find_output(p, output, &from, error));
+    qn_plan_leaf *to = qn_plan_leaf_find(p, input);
+    if (!to || to->kind != QN_VALUE_INPUT)
+        return qn_error_set(error, QN_INVALID, "the graph has no input '%s'", input ? input : "");
+    const qn_schedule *s = p->current->schedule;
+    const qn_tensor *a = &s->tensors[from];
+    const qn_shape *b = &p->graph->values.at[to->value].probe;
+    int same = a->dtype == b->dtype && a->rank == b->rank && s->slots[from].dense;
+    for (int k = 0; same && k < a->rank; k++) same = a->shape[k] == b->d[k] || qn_dim_is_symbolic(p->graph->values.at[to->value].shape.d[k]);
+    if (!same)
+        return qn_error_set(error, QN_INVALID, "output '%s' and input '%s' have not the same dense shape and dtype", output,
+                            input);
+    const qn_ir_name *name = qn_ir_name_find(p->graph, output);
+    if (!QN_VEC_ROOM(&p->arena, &p->feeds, 1)) return qn_error_set(error, QN_NO_MEMORY, "no memory for a feed");
+    p->feeds.at[p->feeds.n++] = (qn_plan_feed_pair){qn_ir_string(p->graph, name->text), (int32_t)(to - p->leaves.at)};
+    for (int i = 0; i < QN_PLAN_SPECIALS; i++)
+        if (p->specials[i]) p->specials[i]->device.ready = 0;
+    p->memory_ready = 0;
+    return QN_OK;
+}

@@ -1,0 +1,13 @@
+/* One ranged parallel-for over a fixed partition. A kernel cuts its work into parts by shape alone; which thread takes which part
+ * never shows in the result, because no part reads what another writes. */
+#ifndef QN_THREAD_POOL_H
+#define QN_THREAD_POOL_H
+
+#include <quern/quern.h>
+
+typedef void (*qn_pool_task_fn)(void *arg, int64_t part);
+
+/* Runs task(arg, part) for every part in [0, parts) and returns when all are done. pool NULL: in order, here. One caller at a time. */
+void qn_pool_for(qn_pool *pool, int64_t parts, qn_pool_task_fn task, void *arg);
+
+#endif

@@ -1,0 +1,198 @@
+/* `qn_check kernels`: every kernel of every level this machine has, on the cases of its op, against the reference: random, odd and
+ * large shapes, strided and in-place layouts, and the same bits for one, two, three and seven threads. */
+#define _DEFAULT_SOURCE /* setenv */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "cpu/cpu.h"
+#include "op/op.h"
+#include "run/context.h"
+
+enum { ROOM = 1 << 22, MOST_SMALL = 1500, MOST_LARGE = 120000 };
+
+static unsigned char one_thread[ROOM], others[ROOM];
+static int64_t served[QN_OP_COUNT];
+
+typedef struct bench {
+    qn_context *reference;
+    qn_context *level; /* one level's kernels only */
+    qn_pool *pools[3];
+} bench;
+
+/* Sums over blocks go through 8-bit activations, which cost this much and no more; ggml allows its own kernels the same. */
+static double bound_of(const qc_built *b, uint32_t dtype) {
+    for (int i = 0; i < b->request.n_src; i++)
+        if (b->request.src[i] && qn_is_block(b->request.src[i]->dtype)) return 5e-4;
+    return dtype == QN_DTYPE_F64 ? 1e-20 : dtype == QN_DTYPE_F32 ? 1e-10 : dtype == QN_DTYPE_F16 ? 2e-6 : 1e-4;
+}
+
+static int agree(const qc_built *b, const double *got, const double *want, int64_t n, uint32_t dtype, double *nmse) {
+    double error = 0, size = 0, worst = 0;
+    int exact = !qn_is_float(dtype);
+    for (int64_t i = 0; i < n; i++) {
+        if (isnan(want[i]) && isnan(got[i])) continue;
+        if (got[i] == want[i]) {
+            if (isfinite(want[i])) size += want[i] * want[i];
+            continue;
+        }
+        double e = got[i] - want[i];
+        error += e * e;
+        size += want[i] * want[i];
+        if (!(fabs(e) <= worst)) worst = fabs(e);
+    }
+    *nmse = size > 0 ? error / size : error;
+    if (exact) return worst == 0;
+    return error <= bound_of(b, dtype) * size || worst <= (dtype == QN_DTYPE_F16 ? 1e-7 : 1e-37);
+}
+
+static int64_t count_outputs(const qc_built *b) {
+    int64_t n = 0;
+    for (int i = 0; i < b->request.n_dst; i++)
+        if (b->request.dst[i]) n += qn_tensor_count(b->request.dst[i]);
+    return n;
+}
+
+static void gather_outputs(const qc_built *b, double *y) {
+    for (int i = 0; i < b->request.n_dst; i++) {
+        if (!b->request.dst[i]) continue;
+        qc_doubles(b->request.dst[i], y);
+        y += qn_tensor_count(b->request.dst[i]);
+    }
+}
+
+static void compare(const qc_built *b, const double *got, const double *want, const char *what) {
+    for (int i = 0; i < b->request.n_dst; i++) {
+        const qn_tensor *t = b->request.dst[i];
+        double nmse;
+        if (!t) continue;
+        if (agree(b, got, want, qn_tensor_count(t), t->dtype, &nmse)) qc_pass();
+        else qc_fail(b, "%s: output %d differs from the reference, NMSE %.3g", what, i, nmse);
+        got += qn_tensor_count(t);
+        want += qn_tensor_count(t);
+    }
+}
+
+/* Builds and runs once; 0 when it did not come to a result. */
+static int run_once(qc_built *b, const qc_case *c, const qc_draw *d, const qc_options *options, qn_context *context) {
+    qc_outcome o;
+    qc_context = context;
+    qc_build(b, c, d, options);
+    if (b->trouble || b->inferred != QN_OK) return 0;
+    qc_run(b, &o);
+    if (o.status == QN_OK && !o.touched && !o.allocations) return 1;
+    char text[300];
+    qn_result_format(&o.result, text, sizeof text);
+    int layout = o.result.reason == QN_REASON_NOT_CONTIGUOUS || o.result.reason == QN_REASON_TRANSPOSED;
+    if (o.status != QN_OK && layout) return 0;
+    qc_fail(b, "%s", o.status != QN_OK ? text : o.touched ? "a byte outside the outputs changed" : "it allocated");
+    return 0;
+}
+
+static int is_served(const qc_built *b, uint32_t levels) {
+    qn_cpu_step step;
+    const qn_op_info *info = qn_op_describe(b->request.op);
+    qn_call call = {b->request.op,  b->request.subop, b->request.n_src, b->request.n_dst, b->request.src, b->request.dst,
+                    b->request.attr ? b->request.attr : info->attr_default, NULL};
+    step.constant = 0;
+    return qn_cpu_prepare(levels, &call, &step);
+}
+
+/* One draw in one layout: the reference, then the level alone, then with pools. */
+static void check_draw(bench *t, const qc_case *c, const qc_draw *d, const qc_options *options, const char *what) {
+    qc_built b;
+    if (!run_once(&b, c, d, options, t->reference)) return;
+    int64_t n = count_outputs(&b);
+    double *want = malloc((size_t)(n + 1) * sizeof *want), *got = malloc((size_t)(n + 1) * sizeof *got);
+    if (want && got) {
+        gather_outputs(&b, want);
+        t->level->pool = NULL;
+        if (run_once(&b, c, d, options, t->level) && is_served(&b, t->level->cpu_levels)) {
+            served[c->op]++;
+            gather_outputs(&b, got);
+            compare(&b, got, want, what);
+            size_t bytes = qc_outputs(&b, one_thread, ROOM);
+            for (int i = 0; i < 3; i++) {
+                t->level->pool = t->pools[i];
+                if (!run_once(&b, c, d, options, t->level)) continue;
+                if (qc_outputs(&b, others, ROOM) == bytes && memcmp(one_thread, others, bytes) == 0) qc_pass();
+                else qc_fail(&b, "%s: %d threads give other bits than one", what, qn_pool_threads(t->pools[i]));
+            }
+        }
+    }
+    free(want);
+    free(got);
+}
+
+/* The destination in the place of each source that may be. */
+static void check_in_place(bench *t, const qc_case *c, const qc_draw *d) {
+    qc_built b;
+    qc_build(&b, c, d, &(qc_options){.poison = 0xff});
+    if (b.trouble || b.inferred != QN_OK) return;
+    qn_tensor y = b.dst[0], src[QN_MAX_SRC];
+    memcpy(src, b.src, sizeof src);
+    for (int s = 0; s < c->n_src; s++) {
+        if (!(qn_op_describe(c->op)->src[s].flags & QN_SLOT_IN_PLACE) || c->src[s].absent || c->src[s].layout == 'b') continue;
+        if (src[s].dtype != y.dtype || src[s].rank != y.rank || memcmp(src[s].shape, y.shape, sizeof y.shape) != 0) continue;
+        check_draw(t, c, d, &(qc_options){.poison = 0xff, .in_place = s + 1}, "in place");
+    }
+}
+
+static void check_variant(bench *t, const qc_case *c, int64_t variant, uint64_t seed) {
+    static const qc_shapes shapes[] = {QC_SHAPES_RANDOM, QC_SHAPES_ODD, QC_SHAPES_ONES, QC_SHAPES_DEEP, QC_SHAPES_LARGE, QC_SHAPES_LARGE};
+    static const char *const whats[] = {"random", "odd", "ones", "deep", "large", "large"};
+    for (int i = 0; i < 6; i++) {
+        qc_draw d;
+        int large = shapes[i] == QC_SHAPES_LARGE;
+        if (qc_set.quick && (i == 2 || i == 3 || i == 5)) continue;
+        qc_draw_make(c, &d, variant, shapes[i], large ? MOST_LARGE : MOST_SMALL, qc_mix(seed, (uint64_t)i));
+        qc_options options = {.poison = 0xff};
+        check_draw(t, c, &d, &options, whats[i]);
+        memset(options.src_layout, 's', sizeof options.src_layout);
+        if (!large) check_draw(t, c, &d, &options, "strided sources");
+        options.dst_layout = 's';
+        if (!large) check_draw(t, c, &d, &options, "strided throughout");
+        if (!large) check_in_place(t, c, &d);
+    }
+}
+
+static void check_level(bench *t, int level) {
+    for (int i = 0; i < qc_cases_count(); i++) {
+        const qc_case *c = qc_cases_at(i);
+        if (c->kind != QC_ACCEPT || !qn_cpu_has_kernel(c->op) || (qc_set.op >= 0 && qc_set.op != c->op)) continue;
+        int64_t most = qc_set.quick ? 6 : 60, step = c->n_variant <= most ? 1 : (c->n_variant + most - 1) / most;
+        uint64_t seed = qc_mix(qc_mix(qc_set.seed, (uint64_t)i), (uint64_t)level);
+        for (int64_t v = 0; v < c->n_variant; v += step) check_variant(t, c, v, qc_mix(seed, (uint64_t)v));
+    }
+}
+
+int qc_mode_kernels(void) {
+    bench t = {NULL, NULL, {NULL, NULL, NULL}};
+    qn_context *around = qc_context;
+    uint32_t have = qn_cpu_levels();
+    if (qn_context_create(&(qn_context_options){.size = sizeof(qn_context_options), .flags = QN_CONTEXT_REFERENCE}, &t.reference) != QN_OK)
+        return 1;
+    qn_pool_create(2, &t.pools[0]);
+    qn_pool_create(3, &t.pools[1]);
+    qn_pool_create(7, &t.pools[2]);
+    for (int level = 0; level < QN_CPU_LEVEL_COUNT; level++) {
+        if (!(have >> level & 1)) continue;
+        setenv("QUERN_CPU", qn_cpu_level_name(level), 1); /* what workspaces are sized by */
+        if (qn_context_create(NULL, &t.level) != QN_OK) return 1;
+        t.level->cpu_levels = 1u << level;
+        check_level(&t, level);
+        t.level->pool = NULL;
+        qn_context_destroy(t.level);
+        printf("level %s done\n", qn_cpu_level_name(level));
+    }
+    for (int op = 0; op < QN_OP_COUNT; op++) {
+        if (!qn_cpu_has_kernel(op) || served[op] || (qc_set.op >= 0 && qc_set.op != op)) continue;
+        qc_fail(NULL, "%s has a kernel that no case reaches", qn_op_describe(op)->name);
+    }
+    for (int i = 0; i < 3; i++) qn_pool_destroy(t.pools[i]);
+    qn_context_destroy(t.reference);
+    qc_context = around;
+    return qc_finish();
+}
