@@ -2,7 +2,8 @@
 #ifndef QN_APPS_BENCH_H
 #define QN_APPS_BENCH_H
 
-int bench_limits(int argc, char **argv);
+int bench_limits(int argc, char **argv, const char *folder);
+int bench_plan(int argc, char **argv, const char *folder);
 int bench_profile(int argc, char **argv, const char *folder);
 
 /* bench_trace.c: the analyser on a trace file. */

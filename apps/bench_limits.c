@@ -15,7 +15,8 @@ static void print_row(const char *name, double one, double all, const char *unit
     printf("  %-22s %10.1f %12.1f   %s\n", name, one, all, unit);
 }
 
-int bench_limits(int argc, char **argv) {
+int bench_limits(int argc, char **argv, const char *folder) {
+    (void)folder;
     int milliseconds = argc > 1 ? atoi(argv[1]) : 2000;
     if (argc > 2 || milliseconds <= 0) {
         fputs(help, stderr);

@@ -10,6 +10,7 @@
 static const char
     help[] = "usage: quern bench WHAT [--profile[=DIR]]\n\n"
              "  dispatch          what one eager call costs for a 16-element add, beside the bare loop\n"
+             "  plan              planning 10,000 nodes, and replaying 1,000 tiny ones\n"
              "  limits [MS]       memory bandwidth and arithmetic this machine gives at best\n"
              "  profile [TRACE]   what recording costs; with a trace file, how fast the analyser is\n\n"
              "  --profile records the run into DIR (default quern-profile); dispatch then shows what a recorded call costs\n";
@@ -101,15 +102,24 @@ static int bench_dispatch(const char *folder) {
     return call - bare <= limit ? APP_OK : APP_FAILED;
 }
 
+static int dispatch_only(int argc, char **argv, const char *folder) {
+    (void)argv;
+    return argc == 1 ? bench_dispatch(folder) : APP_USAGE;
+}
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv, const char *folder);
+} benches[] = {{"dispatch", dispatch_only}, {"plan", bench_plan}, {"limits", bench_limits}, {"profile", bench_profile}};
+
 int cmd_bench(int argc, char **argv) {
     if (argc == 2 && (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0)) {
         fputs(help, stdout);
         return APP_OK;
     }
     const char *folder = app_profile_option(&argc, argv);
-    if (argc == 2 && strcmp(argv[1], "dispatch") == 0) return bench_dispatch(folder);
-    if (argc >= 2 && strcmp(argv[1], "limits") == 0) return bench_limits(argc - 1, argv + 1);
-    if (argc >= 2 && strcmp(argv[1], "profile") == 0) return bench_profile(argc - 1, argv + 1, folder);
+    for (size_t i = 0; argc >= 2 && i < sizeof benches / sizeof *benches; i++)
+        if (strcmp(argv[1], benches[i].name) == 0) return benches[i].run(argc - 1, argv + 1, folder);
     fprintf(stderr, argc < 2 ? "quern bench: what should be measured?\n%s" : "quern bench: that is not a benchmark\n%s", help);
     return APP_USAGE;
 }

@@ -1,5 +1,5 @@
-/* The blocked product: a block of A is fetched once and stays in the second cache, one panel of B at a time in the first, and tiles
- * of C in registers run over both. */
+/* The blocked product: panels of one operand stay in the second cache, one panel of the other at a time in the first, and tiles of C
+ * in registers run over both. */
 #include "cpu/k_gemm.h"
 #include "cpu/simd/simd_turn.h"
 
@@ -13,42 +13,54 @@ enum { TILE_M = 8, TILE_V = 3, DEPTH = 256 };
 #else
 enum { TILE_M = 4, TILE_V = 2, DEPTH = 256 };
 #endif
-enum { TILE_N = TILE_V * VF_N, BLOCK_M = TILE_M * 32, LINE = 64 };
+enum { TILE_N = TILE_V * VF_N, UNIT_M = TILE_M * 32, UNIT_N = TILE_N * 8, GROUP = 16, LINE = 64 };
 
 #define INLINE static inline __attribute__((always_inline))
 
 /* ---- One tile: rows and vectors are constants wherever this is inlined. */
 
-INLINE void tile(int rows, int vectors, int depth, const float *a, const float *b, float *c, int64_t step, int chain) {
+INLINE void one_line(int rows, int vectors, const float *a, const float *b, vf sum[TILE_M][TILE_V]) {
+    vf line[TILE_V];
+    QN_UNROLL
+    for (int v = 0; v < vectors; v++) line[v] = vf_load(b + v * VF_N);
+    QN_UNROLL
+    for (int i = 0; i < rows; i++) {
+        vf one = vf_set1(a[i]);
+        QN_UNROLL
+        for (int v = 0; v < vectors; v++) sum[i][v] = vf_fma(one, line[v], sum[i][v]);
+    }
+}
+
+/* Sums go on from `from`, a tile by itself, or begin at 0 when that is NULL. `further` is what the caches should have next. */
+INLINE void tile(int rows, int vectors, int depth, const float *a, const float *b, const float *from, float *to, int64_t step,
+                 const char *further) {
     vf sum[TILE_M][TILE_V];
     QN_UNROLL
     for (int i = 0; i < rows; i++) {
         QN_UNROLL
-        for (int v = 0; v < vectors; v++) sum[i][v] = chain ? vf_load(c + i * step + v * VF_N) : vf_zero();
+        for (int v = 0; v < vectors; v++) sum[i][v] = from ? vf_load(from + i * TILE_N + v * VF_N) : vf_zero();
     }
-    for (int p = 0; p < depth; p++, a += rows, b += vectors * VF_N) {
-        vf line[TILE_V];
+    int p = 0;
+    for (; p + 4 <= depth; p += 4, a += 4 * rows, b += 4 * TILE_N, further += LINE) {
+        __builtin_prefetch(further, 0, 2);
         QN_UNROLL
-        for (int v = 0; v < vectors; v++) line[v] = vf_load(b + v * VF_N);
-        QN_UNROLL
-        for (int i = 0; i < rows; i++) {
-            vf one = vf_set1(a[i]);
-            QN_UNROLL
-            for (int v = 0; v < vectors; v++) sum[i][v] = vf_fma(one, line[v], sum[i][v]);
-        }
+        for (int q = 0; q < 4; q++) one_line(rows, vectors, a + q * rows, b + q * TILE_N, sum);
     }
+    for (; p < depth; p++, a += rows, b += TILE_N) one_line(rows, vectors, a, b, sum);
     QN_UNROLL
     for (int i = 0; i < rows; i++) {
         QN_UNROLL
-        for (int v = 0; v < vectors; v++) vf_store(c + i * step + v * VF_N, sum[i][v]);
+        for (int v = 0; v < vectors; v++) vf_store(to + i * step + v * VF_N, sum[i][v]);
     }
 }
 
-typedef void (*tile_fn)(int depth, const float *a, const float *b, float *c, int64_t step, int chain);
+typedef void (*tile_fn)(int depth, const float *a, const float *b, const float *from, float *to, int64_t step,
+                        const char *further);
 
-#define TILE(rows, vectors)                                                                                             \
-    static void tile_##rows##_##vectors(int depth, const float *a, const float *b, float *c, int64_t step, int chain) { \
-        tile(rows, vectors, depth, a, b, c, step, chain);                                                               \
+#define TILE(rows, vectors)                                                                                                    \
+    static void tile_##rows##_##vectors(int depth, const float *a, const float *b, const float *from, float *to, int64_t step, \
+                                        const char *further) {                                                                 \
+        tile(rows, vectors, depth, a, b, from, to, step, further);                                                             \
     }
 #define TILES_4(v) TILE(1, v) TILE(2, v) TILE(3, v) TILE(4, v)
 #define NAMES_4(v) tile_1_##v, tile_2_##v, tile_3_##v, tile_4_##v
@@ -113,50 +125,125 @@ int qn_gemm_settle(qn_gemm *g) {
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static int64_t round_up(int64_t a, int64_t to) { return ceil_div(a, to) * to; }
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Whether a tile's sums can wait in C itself between blocks of p. */
-static int sums_in_place(const qn_gemm *g) { return g->c_dtype == QN_DTYPE_F32 && g->c_column == 4; }
+/* Whether a row of sums is a row of C. */
+static int is_plain(const qn_gemm *g) { return g->c_dtype == QN_DTYPE_F32 && g->c_column == 4; }
+
+/* Panels of `most` rows at most, as even as they come: `tall` of them have one row more than the others. */
+typedef struct panels {
+    int64_t count, tall;
+    int rows; /* of the tall ones */
+} panels;
+
+static panels panels_of(int64_t rows, int most) {
+    int64_t n = ceil_div(rows, most), tall = rows % n;
+    return (panels){n, tall ? tall : n, (int)ceil_div(rows, n)};
+}
+static int64_t panel_first(const panels *s, int64_t i) { return i * s->rows - (i > s->tall ? i - s->tall : 0); }
+
+/* How often a batch of one side comes up: axes it is shared along do not count. */
+static int64_t side_batches(const qn_gemm *g, const int64_t *step) {
+    int64_t n = 1;
+    for (int i = 0; i < g->n_axes; i++) n *= step[i] ? g->extent[i] : 1;
+    return n;
+}
+
+/* Halves the unit until there are enough of them. Along the shared operand that means to fetch the other one again: it comes late. */
+static void cut_units(const qn_gemm *g, qn_gemm_cut *cut, int64_t batches, double want) {
+    for (;;) {
+        cut->down = ceil_div(g->m, cut->rows);
+        cut->across = ceil_div(g->n, cut->columns);
+        cut->units = cut->down * cut->across * batches;
+        if ((double)cut->units >= want) return;
+        int64_t rows = round_up(ceil_div(cut->rows, 2), TILE_M), columns = round_up(ceil_div(cut->columns, 2), TILE_N);
+        int low = cut->rows <= 8 * TILE_M, narrow = cut->columns <= 8 * TILE_N,
+            rows_first = cut->share_a ? narrow && !low : !low || narrow;
+        if (low && narrow && cut->units >= 8) return;
+        if (rows < cut->rows && (rows_first || columns == cut->columns)) cut->rows = rows;
+        else if (columns < cut->columns) cut->columns = columns;
+        else return;
+    }
+}
 
 qn_gemm_cut qn_gemm_plan(const qn_gemm *g) {
-    qn_gemm_cut cut = {.rows = g->m < BLOCK_M ? g->m : BLOCK_M, .columns = round_up(g->n, TILE_N)};
-    int64_t batches = 1;
+    qn_gemm_cut cut = {.share_a = g->m < g->n};
+    int64_t batches = 1, depth = least(g->k, DEPTH);
     for (int i = 0; i < g->n_axes; i++) batches *= g->extent[i];
     double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k * (double)batches;
-    /* Enough parts to share, of some use each; large products in parts so large that fetching A again for each costs little. */
-    double want = flops / (1 << 20) < 8 ? flops / (1 << 20) : flops / (1 << 27) > 8 ? flops / (1 << 27) : 8;
-    for (;;) {
-        cut.down = ceil_div(g->m, cut.rows);
-        cut.across = ceil_div(g->n, cut.columns);
-        cut.units = cut.down * cut.across * batches;
-        if ((double)cut.units >= want) break;
-        int narrow = cut.columns <= TILE_N, low = cut.rows <= TILE_M;
-        if (narrow && low) break;
-        if (low || (!narrow && cut.columns >= cut.rows)) cut.columns = round_up(ceil_div(cut.columns, 2), TILE_N);
-        else cut.rows = round_up(ceil_div(cut.rows, 2), TILE_M);
-    }
-    cut.parts = cut.units > 64 ? 64 : cut.units;
-    int64_t depth = g->k < DEPTH ? g->k : DEPTH;
-    cut.slot = (size_t)(round_up((cut.rows * depth + VF_N) * 4, LINE) + round_up((TILE_N * depth + VF_N) * 4, LINE));
-    if (g->k > DEPTH && !sums_in_place(g)) cut.slot += (size_t)(cut.rows * cut.columns) * 4;
-    cut.workspace = cut.slot * (size_t)cut.parts;
+    double small = flops / (1 << 20), large = flops / (1 << 28),
+           want = small < 8    ? small
+                  : large < 8  ? 8
+                  : large < 64 ? large
+                               : 64;
+    cut.rows = cut.share_a ? g->m : least(g->m, UNIT_M);
+    cut.columns = cut.share_a ? least(round_up(g->n, TILE_N), UNIT_N) : round_up(g->n, TILE_N);
+    cut_units(g, &cut, batches, want);
+    cut.parts[1] = least(cut.units, 64);
+    cut.shared_batches = side_batches(g, cut.share_a ? g->a_step : g->b_step);
+    int64_t along = cut.share_a ? g->m : round_up(g->n, TILE_N);
+    cut.groups = ceil_div(ceil_div(along, cut.share_a ? TILE_M : TILE_N), GROUP);
+    cut.share_units = cut.shared_batches * ceil_div(g->k, DEPTH) * cut.groups;
+    cut.parts[0] = qn_cpu_parts(cut.share_units, (double)(cut.shared_batches * along * g->k) * 8 / (double)cut.share_units, 0);
+    cut.shared = (size_t)round_up((cut.shared_batches * along * g->k) * 4, LINE);
+    cut.slot = (size_t)round_up(((cut.share_a ? cut.columns : cut.rows) * depth) * 4, LINE);
+    if (g->k > DEPTH) cut.slot += (size_t)(ceil_div(cut.rows, TILE_M) + 1) * (size_t)(cut.columns * TILE_M * 4);
+    cut.workspace = cut.shared + cut.slot * (size_t)cut.parts[1];
     return cut;
 }
 
-/* ---- One block */
+/* ---- Fetching */
 
-typedef struct block {
+/* Panels [from, end) of A at this depth, the tall ones first; `row` is where panel 0 begins. */
+static void fetch_rows(const qn_gemm *g, const panels *s, int64_t from, int64_t end, int64_t batch, int64_t row, int64_t first_k,
+                       int depth, float *to) {
+    int64_t middle = end < s->tall ? end : from > s->tall ? from : s->tall;
+    int64_t i = panel_first(s, from), m = panel_first(s, middle), e = panel_first(s, end);
+    if (i < m) g->a.fetch(&g->a, batch, row + i, m - i, first_k, depth, to + i * depth, s->rows);
+    if (m < e) g->a.fetch(&g->a, batch, row + m, e - m, first_k, depth, to + m * depth, s->rows - 1);
+}
+
+/* Offset of a side's batch number `number`, axes it is shared along left out. */
+static int64_t side_offset(const qn_gemm *g, const int64_t *step, int64_t number) {
+    int64_t at = 0;
+    for (int i = g->n_axes - 1; i >= 0; i--) {
+        if (!step[i]) continue;
+        at += number % g->extent[i] * step[i];
+        number /= g->extent[i];
+    }
+    return at;
+}
+
+/* A unit of the first phase: some panels of the shared operand at one depth. Lines of a depth lie together, panel by panel. */
+static void share(const qn_gemm *g, const qn_gemm_cut *cut, float *shared, int64_t number) {
+    int64_t deep = ceil_div(g->k, DEPTH), along = cut->share_a ? g->m : round_up(g->n, TILE_N);
+    int64_t group = number % cut->groups, first_k = number / cut->groups % deep * DEPTH, batch = number / cut->groups / deep;
+    int64_t at = side_offset(g, cut->share_a ? g->a_step : g->b_step, batch);
+    int depth = (int)least(g->k - first_k, DEPTH);
+    float *to = shared + batch * along * g->k + first_k * along;
+    if (cut->share_a) {
+        panels s = panels_of(g->m, TILE_M);
+        fetch_rows(g, &s, group * GROUP, least(s.count, (group + 1) * GROUP), at, 0, first_k, depth, to);
+    } else {
+        int64_t j = group * GROUP * TILE_N;
+        g->b.fetch(&g->b, at, j, least(g->n - j, GROUP * TILE_N), first_k, depth, to + j * depth, TILE_N);
+    }
+}
+
+/* ---- One unit */
+
+typedef struct unit {
     const qn_gemm *g;
     int64_t batch, a_at, b_at, c_at; /* number of the batch, byte offsets */
     int64_t row, rows, column, columns;
-    float *a, *b, *sums; /* fetched panels; sums or NULL */
-    int64_t sum_step;
-} block;
+    const float *shared; /* of this batch */
+    float *own, *sums;   /* the other operand's panels; tiles of sums that wait for the next depth */
+    int64_t first_k;
+    int depth;
+} unit;
 
-/* Panels of A as even as they come, so that none is much lower than the others. */
-static int64_t panel_row(const block *k, int64_t panels, int64_t i) { return qn_cpu_cut(k->rows, panels, i); }
-
-static void store_row(const qn_gemm *g, char *to, float *x, int n) {
-    if (g->c_column == 4 && g->c_dtype == QN_DTYPE_F32) {
+static void store_row(const qn_gemm *g, char *to, const float *x, int n) {
+    if (is_plain(g)) {
         memcpy(to, x, (size_t)n * 4);
         return;
     }
@@ -166,88 +253,105 @@ static void store_row(const qn_gemm *g, char *to, float *x, int n) {
     }
 }
 
-static void load_row(const block *k, int64_t i, int64_t j, int n, float *x) {
-    const float *from = k->sums ? k->sums + (i - k->row) * k->sum_step + (j - k->column)
-                                : (const float *)(k->g->c + k->c_at + i * k->g->c_row) + j;
-    memcpy(x, from, (size_t)n * 4);
-}
-
-/* A tile that is not whole, or whose sums go through finish or a conversion, is computed beside C. */
-static void tile_aside(const block *k, tile_fn f, int64_t i, int rows, int64_t j, int columns, int64_t first_k, int depth,
-                       const float *a) {
-    const qn_gemm *g = k->g;
+/* The last depth of a tile that is not whole, or whose sums are finished or converted. */
+static void tile_aside(const unit *u, tile_fn f, int64_t i, int rows, int64_t j, int columns, const float *a, const float *b,
+                       const float *from, const char *further) {
+    const qn_gemm *g = u->g;
     float t[TILE_M * TILE_N];
-    int step = (int)round_up(columns, VF_N), last = first_k + depth == g->k;
-    for (int r = 0; first_k > 0 && r < rows; r++) load_row(k, i + r, j, columns, t + r * step);
-    f(depth, a, k->b, t, step, first_k > 0);
+    f(u->depth, a, b, from, t, TILE_N, further);
     for (int r = 0; r < rows; r++) {
-        float *x = t + r * step;
-        if (last && g->finish) g->finish(g, k->batch, i + r, j, columns, x);
-        if (last || !k->sums) store_row(g, g->c + k->c_at + (i + r) * g->c_row + j * g->c_column, x, columns);
-        else memcpy(k->sums + (i + r - k->row) * k->sum_step + (j - k->column), x, (size_t)columns * 4);
+        float *x = t + r * TILE_N;
+        if (g->finish) g->finish(g, u->batch, i + r, j, columns, x);
+        store_row(g, g->c + u->c_at + (i + r) * g->c_row + j * g->c_column, x, columns);
     }
 }
 
-/* All tiles of one panel of B. */
-static void run_panel(const block *k, int64_t j, int columns, int64_t first_k, int depth) {
-    const qn_gemm *g = k->g;
-    int vectors = (columns + VF_N - 1) / VF_N;
-    int64_t panels = ceil_div(k->rows, TILE_M);
-    int direct = sums_in_place(g) && columns == vectors * VF_N && !(g->finish && first_k + depth == g->k);
-    for (int64_t n = 0; n < panels; n++) {
-        int64_t first = panel_row(k, panels, n);
-        int rows = (int)(panel_row(k, panels, n + 1) - first);
-        const float *a = k->a + first * depth;
-        tile_fn f = tiles[vectors - 1][rows - 1];
-        if (direct) f(depth, a, k->b, (float *)(g->c + k->c_at + (k->row + first) * g->c_row) + j, g->c_row / 4, first_k > 0);
-        else tile_aside(k, f, k->row + first, rows, j, columns, first_k, depth, a);
+/* Tile number `number` of the unit, at (i, j). */
+static void run_tile(const unit *u, int64_t number, int64_t i, int rows, int64_t j, const float *a, const float *b,
+                     const float *further) {
+    const qn_gemm *g = u->g;
+    int columns = (int)least(u->column + u->columns - j, TILE_N), vectors = (columns + VF_N - 1) / VF_N;
+    float *sums = u->sums + number * TILE_M * TILE_N, *from = u->first_k > 0 ? sums : NULL;
+    tile_fn f = tiles[vectors - 1][rows - 1];
+    if (u->first_k + u->depth < g->k) f(u->depth, a, b, from, sums, TILE_N, (const char *)further);
+    else if (is_plain(g) && !g->finish && columns == vectors * VF_N)
+        f(u->depth, a, b, from, (float *)(g->c + u->c_at + i * g->c_row) + j, g->c_row / 4, (const char *)further);
+    else tile_aside(u, f, i, rows, j, columns, a, b, from, (const char *)further);
+}
+
+/* A panel of the shared operand stays in the first cache while the unit's own pass by; meanwhile its next one is fetched. */
+static void run_shared_rows(const unit *u) {
+    panels s = panels_of(u->g->m, TILE_M);
+    const float *shared = u->shared + u->first_k * u->g->m;
+    int64_t number = 0;
+    u->g->b.fetch(&u->g->b, u->b_at, u->column, u->columns, u->first_k, u->depth, u->own, TILE_N);
+    for (int64_t n = 0; n < s.count; n++) {
+        int64_t i = panel_first(&s, n);
+        if (i < u->row || i >= u->row + u->rows) continue;
+        const float *a = shared + i * u->depth, *next = a + s.rows * u->depth;
+        for (int64_t j = 0; j < u->columns; j += TILE_N, next += LINE / 4 * (DEPTH / 4))
+            run_tile(u, number++, i, s.rows - (n >= s.tall), u->column + j, a, u->own + j * u->depth, next);
     }
 }
 
-static void run_block(const block *k) {
-    const qn_gemm *g = k->g;
-    int64_t panels = ceil_div(k->rows, TILE_M);
-    for (int64_t first_k = 0; first_k < g->k; first_k += DEPTH) {
-        int depth = g->k - first_k < DEPTH ? (int)(g->k - first_k) : DEPTH;
-        for (int64_t n = 0; n < panels; n++) {
-            int64_t first = panel_row(k, panels, n);
-            int rows = (int)(panel_row(k, panels, n + 1) - first);
-            g->a.fetch(&g->a, k->a_at, k->row + first, rows, first_k, depth, k->a + first * depth, rows);
+static void run_shared_columns(const unit *u) {
+    panels s = panels_of(u->rows, TILE_M);
+    const float *shared = u->shared + u->first_k * round_up(u->g->n, TILE_N);
+    int64_t number = 0;
+    fetch_rows(u->g, &s, 0, s.count, u->a_at, u->row, u->first_k, u->depth, u->own);
+    for (int64_t j = u->column; j < u->column + u->columns; j += TILE_N) {
+        const float *b = shared + j * u->depth, *next = b + TILE_N * u->depth;
+        for (int64_t n = 0; n < s.count; n++, next += LINE / 4 * (DEPTH / 4)) {
+            int64_t i = panel_first(&s, n);
+            run_tile(u, number++, u->row + i, s.rows - (n >= s.tall), j, u->own + i * u->depth, b, next);
         }
-        for (int64_t j = 0; j < k->columns; j += TILE_N) {
-            int columns = k->columns - j < TILE_N ? (int)(k->columns - j) : TILE_N;
-            g->b.fetch(&g->b, k->b_at, k->column + j, columns, first_k, depth, k->b, (int)round_up(columns, VF_N));
-            run_panel(k, k->column + j, columns, first_k, depth);
-        }
     }
 }
 
-static void place_batch(block *k, int64_t number) {
-    const qn_gemm *g = k->g;
-    k->batch = number;
-    k->a_at = k->b_at = k->c_at = 0;
+static void place_batch(unit *u, const qn_gemm_cut *cut, const float *shared, int64_t number) {
+    const qn_gemm *g = u->g;
+    const int64_t *step = cut->share_a ? g->a_step : g->b_step;
+    int64_t which = 0, scale = 1;
+    u->batch = number;
+    u->a_at = u->b_at = u->c_at = 0;
     for (int i = g->n_axes - 1; i >= 0; i--) {
         int64_t index = number % g->extent[i];
         number /= g->extent[i];
-        k->a_at += index * g->a_step[i];
-        k->b_at += index * g->b_step[i];
-        k->c_at += index * g->c_step[i];
+        u->a_at += index * g->a_step[i];
+        u->b_at += index * g->b_step[i];
+        u->c_at += index * g->c_step[i];
+        if (!step[i]) continue;
+        which += index * scale;
+        scale *= g->extent[i];
+    }
+    u->shared = shared + which * (cut->share_a ? g->m : round_up(g->n, TILE_N)) * g->k;
+}
+
+static void run_unit(const qn_gemm_cut *cut, unit *u) {
+    const qn_gemm *g = u->g;
+    for (u->first_k = 0; u->first_k < g->k; u->first_k += DEPTH) {
+        u->depth = (int)least(g->k - u->first_k, DEPTH);
+        if (cut->share_a) run_shared_rows(u);
+        else run_shared_columns(u);
     }
 }
 
-void qn_gemm_part(const qn_gemm *g, const qn_gemm_cut *cut, void *workspace, int64_t part) {
-    int64_t depth = g->k < DEPTH ? g->k : DEPTH, end = qn_cpu_cut(cut->units, cut->parts, part + 1);
-    char *slot = (char *)workspace + cut->slot * (size_t)part;
-    block k = {.g = g, .a = (float *)slot, .sum_step = cut->columns};
-    k.b = (float *)(slot + round_up((cut->rows * depth + VF_N) * 4, LINE));
-    if (g->k > DEPTH && !sums_in_place(g)) k.sums = k.b + round_up((TILE_N * depth + VF_N) * 4, LINE) / 4;
-    for (int64_t unit = qn_cpu_cut(cut->units, cut->parts, part); unit < end; unit++) {
-        int64_t in_batch = unit % (cut->down * cut->across), down = in_batch / cut->across, across = in_batch % cut->across;
-        place_batch(&k, unit / (cut->down * cut->across));
-        k.row = down * cut->rows;
-        k.rows = g->m - k.row < cut->rows ? g->m - k.row : cut->rows;
-        k.column = across * cut->columns;
-        k.columns = g->n - k.column < cut->columns ? g->n - k.column : cut->columns;
-        run_block(&k);
+void qn_gemm_part(const qn_gemm *g, const qn_gemm_cut *cut, void *workspace, int phase, int64_t part) {
+    float *shared = workspace;
+    int64_t units = phase == 0 ? cut->share_units : cut->units, number = qn_cpu_cut(units, cut->parts[phase], part);
+    int64_t end = qn_cpu_cut(units, cut->parts[phase], part + 1), in_batch = cut->down * cut->across;
+    if (phase == 0) {
+        for (; number < end; number++) share(g, cut, shared, number);
+        return;
+    }
+    unit u = {.g = g, .own = (float *)((char *)workspace + cut->shared + cut->slot * (size_t)part)};
+    u.sums = u.own + round_up(((cut->share_a ? cut->columns : cut->rows) * least(g->k, DEPTH)) * 4, LINE) / 4;
+    for (; number < end; number++) {
+        place_batch(&u, cut, shared, number / in_batch);
+        u.row = number % in_batch / cut->across * cut->rows;
+        u.rows = least(g->m - u.row, cut->rows);
+        u.column = number % cut->across * cut->columns;
+        u.columns = least(g->n - u.column, cut->columns);
+        run_unit(cut, &u);
     }
 }

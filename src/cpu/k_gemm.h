@@ -1,19 +1,20 @@
-/* The matrix product in f32 behind matmul, mul_mat, out_prod, convolution and their like: C[i][j] = sum over p of A[i][p] B[p][j].
+/* The matrix product in f32 behind matmul, mul_mat, out_prod, convolution and their like: C[i][j] is the sum of A[i][p] B[p][j].
  *
  * The rule that makes a result independent of threads, of blocking and of what else is in the batch: every element of C is one
  * chain of fused multiply-adds over p from first to last, in one lane, whatever tile it is computed in. Blocks of p are chained
  * through memory, which keeps the bits.
  *
- * A side hands its numbers over in panels of f32, so it may hold any dtype and any layout, or work them out (convolution, blocks). */
+ * A side hands its numbers over in panels of f32: it may hold any dtype in any layout, or work them out (convolution, blocks). */
 #ifndef QN_CPU_K_GEMM_H
 #define QN_CPU_K_GEMM_H
 
 #include "cpu/kernel.h"
 
 typedef struct qn_gemm_side qn_gemm_side;
-/* panel[p * step + i] = element (first + i, first_k + p) for i < count, p < depth. step >= count; the panel has VF_N floats of room
- * behind its last, which may be scribbled on, and lanes between count and step may hold anything finite. */
-typedef void (*qn_gemm_fetch_fn)(const qn_gemm_side *side, int64_t batch_offset, int64_t first, int count, int64_t first_k,
+/* Hands over elements (first + i, first_k + p), i < count, p < depth, in panels that are `step` wide and `depth` long, one after
+ * the other: element (i, p) is the (i % step)-th of line p of panel i / step. Only the last panel may be narrower than its step;
+ * lanes it does not fill may hold anything. Nothing is written behind the last line that has elements. */
+typedef void (*qn_gemm_fetch_fn)(const qn_gemm_side *side, int64_t batch_offset, int64_t first, int64_t count, int64_t first_k,
                                  int depth, float *panel, int step);
 
 struct qn_gemm_side {
@@ -60,20 +61,33 @@ static inline void qn_gemm_axis(qn_gemm *g, int64_t extent, int64_t a_step, int6
 #define qn_gemm_settle QN_K(gemm_settle)
 int qn_gemm_settle(qn_gemm *g);
 
-/* How the output is cut, from the shape alone. */
+/* How the work is cut, from the shape alone. The smaller operand is fetched once, by the first phase, for all to share; the second
+ * phase cuts the output along the other one, of which each unit fetches its own. */
 typedef struct qn_gemm_cut {
-    int64_t rows, columns;       /* of a block */
-    int64_t across, down, units; /* blocks along n and m, and all of them in all batches */
-    int64_t parts;
-    size_t slot;      /* bytes of scratch per part */
-    size_t sums;      /* bytes of scratch for sums that C cannot hold between blocks of p */
-    size_t workspace; /* all of it */
+    int share_a;                 /* the shared operand is A, not B */
+    int64_t rows, columns;       /* of a unit */
+    int64_t across, down, units; /* units along n and m, and all of them in all batches */
+    int64_t shared_batches;      /* of the shared operand */
+    int64_t groups, share_units; /* of the first phase: per batch and depth, and all */
+    int64_t parts[2];
+    size_t shared, slot; /* bytes of the shared panels, and of scratch per part of the second phase */
+    size_t workspace;    /* all of it */
 } qn_gemm_cut;
 
 #define qn_gemm_plan QN_K(gemm_plan)
 #define qn_gemm_part QN_K(gemm_part)
 qn_gemm_cut qn_gemm_plan(const qn_gemm *g);
-/* Computes one part. Workspace is aligned to 64 bytes. */
-void qn_gemm_part(const qn_gemm *g, const qn_gemm_cut *cut, void *workspace, int64_t part);
+/* Computes one part of one of the two phases. Workspace is aligned to 64 bytes. */
+void qn_gemm_part(const qn_gemm *g, const qn_gemm_cut *cut, void *workspace, int phase, int64_t part);
+/* What a step needs to know about a product that it consists of. */
+static inline int qn_gemm_step(qn_cpu_step *s, const qn_gemm_cut *cut, qn_cpu_run_fn run) {
+    s->run = run;
+    s->name = "gemm f32";
+    s->n_phases = 2;
+    s->parts[0] = cut->parts[0];
+    s->parts[1] = cut->parts[1];
+    s->workspace = cut->workspace;
+    return 1;
+}
 
 #endif

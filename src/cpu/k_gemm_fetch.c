@@ -1,5 +1,6 @@
-/* How plain floats of any layout become panels. Rows whose elements lie side by side along the summed axis are turned, a square of
- * lanes at a time; those that lie side by side the other way are copied. */
+/* How plain floats of any layout become panels. Rows whose elements lie side by side along the summed axis are turned, a square
+ * of lanes at a time; those that lie side by side the other way are copied, line by line over all panels, so that a page of
+ * memory is visited once. */
 #include "cpu/k_gemm.h"
 #include "cpu/simd/simd_turn.h"
 
@@ -19,63 +20,76 @@ typedef float (*one_fn)(const char *p);
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Elements side by side along the rows or columns. */
-INLINE void copy(const qn_gemm_side *s, const char *at, int count, int depth, float *panel, int step, int size, load_fn load,
+/* n floats side by side; unless they are the panel's last, lanes beyond them are written too, where the next line comes. */
+INLINE void copy_line(const char *at, int n, float *to, int last, int size, load_fn load, loadn_fn loadn) {
+    int i = 0;
+    for (; i + VF_N <= n; i += VF_N) vf_store(to + i, load(at + i * size));
+    if (i == n) return;
+    if (last) vf_storen(to + i, loadn(at + i * size, n - i), n - i);
+    else vf_store(to + i, loadn(at + i * size, n - i));
+}
+
+INLINE void copy(const qn_gemm_side *s, const char *at, int64_t count, int depth, float *panel, int step, int size, load_fn load,
                  loadn_fn loadn) {
+    int64_t next = (int64_t)depth * step;
     for (int p = 0; p < depth; p++, at += s->deep, panel += step) {
-        int i = 0;
-        for (; i + VF_N <= count; i += VF_N) vf_store(panel + i, load(at + i * size));
-        if (i < count) vf_store(panel + i, loadn(at + i * size, count - i)); /* into the room, or where the next line comes */
+        float *to = panel;
+        int64_t i = 0;
+        for (; i + step <= count; i += step, to += next) copy_line(at + i * size, step, to, p == depth - 1, size, load, loadn);
+        if (i < count) copy_line(at + i * size, (int)(count - i), to, p == depth - 1, size, load, loadn);
     }
 }
 
-/* Rows of at most VF_N of a square, and what is left of depth. A square's last lines reach past `count`, onto the lines that are
- * written after them. */
+/* At most VF_N rows into lanes. Lines reach past `count`, onto lines that are written after them; the last one does not. Rows that
+ * are not there are the last one again, which is cheaper than to ask each time. */
 INLINE void turn(const qn_gemm_side *s, const char *at, int count, int depth, float *panel, int step, int size, load_fn load,
                  loadn_fn loadn) {
     vf r[VF_N];
-    for (int p = 0; p < depth; p += VF_N, panel += (int64_t)VF_N * step, at += VF_N * size) {
-        int some = depth - p < VF_N ? depth - p : VF_N;
-        if (some == VF_N && count == VF_N) {
-            QN_UNROLL
-            for (int i = 0; i < VF_N; i++) r[i] = load(at + i * s->along);
-        } else {
-            for (int i = 0; i < VF_N; i++) r[i] = i < count ? loadn(at + i * s->along, some) : vf_zero();
-        }
+    int64_t row[VF_N];
+    int p = 0;
+    for (int i = 0; i < VF_N; i++) row[i] = (i < count ? i : count - 1) * s->along;
+    for (; p + VF_N < depth; p += VF_N, panel += (int64_t)VF_N * step, at += VF_N * size) {
+        QN_UNROLL
+        for (int i = 0; i < VF_N; i++) r[i] = load(at + row[i]);
         vf_turn(r);
-        if (some == VF_N) {
-            QN_UNROLL
-            for (int i = 0; i < VF_N; i++) vf_store(panel + i * step, r[i]);
-        } else {
-            for (int i = 0; i < some; i++) vf_store(panel + i * step, r[i]);
-        }
+        QN_UNROLL
+        for (int i = 0; i < VF_N; i++) vf_store(panel + i * step, r[i]);
+    }
+    for (int i = 0; i < VF_N; i++) r[i] = loadn(at + row[i], depth - p);
+    vf_turn(r);
+    for (int i = 0; i < depth - p - 1; i++) vf_store(panel + i * step, r[i]);
+    vf_storen(panel + (depth - p - 1) * step, r[depth - p - 1], count);
+}
+
+/* One panel square by square, the narrow one at its right first: what it writes beyond its lanes falls on the left of the lines
+ * below, which the other squares then overwrite. */
+INLINE void turn_panels(const qn_gemm_side *s, const char *at, int64_t count, int depth, float *panel, int step, int size,
+                        load_fn load, loadn_fn loadn) {
+    for (int64_t first = 0; first < count; first += step, panel += (int64_t)depth * step) {
+        int some = count - first < step ? (int)(count - first) : step;
+        for (int i = (some - 1) / VF_N * VF_N; i >= 0; i -= VF_N)
+            turn(s, at + (first + i) * s->along, some - i < VF_N ? some - i : VF_N, depth, panel + i, step, size, load, loadn);
     }
 }
 
-INLINE void pick(const qn_gemm_side *s, const char *at, int count, int depth, float *panel, int step, one_fn one) {
-    for (int p = 0; p < depth; p++, at += s->deep, panel += step)
-        for (int i = 0; i < count; i++) panel[i] = one(at + i * s->along);
+INLINE void pick(const qn_gemm_side *s, const char *at, int64_t count, int depth, float *panel, int step, one_fn one) {
+    for (int64_t first = 0; first < count; first += step) {
+        int some = count - first < step ? (int)(count - first) : step;
+        for (int p = 0; p < depth; p++, panel += step)
+            for (int i = 0; i < some; i++) panel[i] = one(at + (first + i) * s->along + p * s->deep);
+    }
 }
 
-/* A panel that is wider than a square is made square by square, the narrow one at its right first: that one's stray lanes fall on the
- * left of the lines below, which the other squares then overwrite. */
-#define FETCHES(type, size)                                                                                             \
-    static void copy_##type(const qn_gemm_side *s, int64_t batch, int64_t first, int count, int64_t first_k, int depth, \
-                            float *panel, int step) {                                                                   \
-        copy(s, s->data + batch + first * s->along + first_k * s->deep, count, depth, panel, step, size, load_##type,   \
-             loadn_##type);                                                                                             \
-    }                                                                                                                   \
-    static void turn_##type(const qn_gemm_side *s, int64_t batch, int64_t first, int count, int64_t first_k, int depth, \
-                            float *panel, int step) {                                                                   \
-        const char *at = s->data + batch + first * s->along + first_k * s->deep;                                        \
-        for (int i = (count - 1) / VF_N * VF_N; i >= 0; i -= VF_N)                                                      \
-            turn(s, at + i * s->along, count - i < VF_N ? count - i : VF_N, depth, panel + i, step, size, load_##type,  \
-                 loadn_##type);                                                                                         \
-    }                                                                                                                   \
-    static void pick_##type(const qn_gemm_side *s, int64_t batch, int64_t first, int count, int64_t first_k, int depth, \
-                            float *panel, int step) {                                                                   \
-        pick(s, s->data + batch + first * s->along + first_k * s->deep, count, depth, panel, step, one_##type);         \
+#define FETCH(name, type, call)                                                                                               \
+    static void name##_##type(const qn_gemm_side *s, int64_t batch, int64_t first, int64_t count, int64_t first_k, int depth, \
+                              float *panel, int step) {                                                                       \
+        const char *at = s->data + batch + first * s->along + first_k * s->deep;                                              \
+        call;                                                                                                                 \
     }
+#define FETCHES(type, size)                                                                           \
+    FETCH(copy, type, copy(s, at, count, depth, panel, step, size, load_##type, loadn_##type))        \
+    FETCH(turn, type, turn_panels(s, at, count, depth, panel, step, size, load_##type, loadn_##type)) \
+    FETCH(pick, type, pick(s, at, count, depth, panel, step, one_##type))
 FETCHES(f32, 4)
 FETCHES(f16, 2)
 FETCHES(bf16, 2)

@@ -8,19 +8,14 @@ static int prepare(const qn_call *c, qn_cpu_step *s, describe_fn describe, qn_cp
     qn_gemm g;
     if (qn_tensor_count(c->dst[0]) == 0 || !describe(c, &g)) return 0;
     qn_gemm_cut cut = qn_gemm_plan(&g);
-    s->run = run;
-    s->name = "gemm f32";
-    s->n_phases = 1;
-    s->parts[0] = cut.parts;
-    s->workspace = cut.workspace;
-    return 1;
+    return qn_gemm_step(s, &cut, run);
 }
 
-static void run(const qn_call *c, int64_t part, describe_fn describe) {
+static void run(const qn_call *c, int phase, int64_t part, describe_fn describe) {
     qn_gemm g;
     if (!describe(c, &g)) return;
     qn_gemm_cut cut = qn_gemm_plan(&g);
-    qn_gemm_part(&g, &cut, c->workspace, part);
+    qn_gemm_part(&g, &cut, c->workspace, phase, part);
 }
 
 static void start(qn_gemm *g, const qn_call *c) {
@@ -60,8 +55,7 @@ static int describe_matmul(const qn_call *c, qn_gemm *g) {
 
 static void run_matmul(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     (void)s;
-    (void)phase;
-    run(c, part, describe_matmul);
+    run(c, phase, part, describe_matmul);
 }
 
 int QN_K(matmul)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, describe_matmul, run_matmul); }
@@ -94,8 +88,7 @@ static int describe_out_prod(const qn_call *c, qn_gemm *g) {
 
 static void run_out_prod(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     (void)s;
-    (void)phase;
-    run(c, part, describe_out_prod);
+    run(c, phase, part, describe_out_prod);
 }
 
 int QN_K(out_prod)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, describe_out_prod, run_out_prod); }
@@ -165,8 +158,7 @@ static int describe_dot_general(const qn_call *c, qn_gemm *g) {
 
 static void run_dot_general(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     (void)s;
-    (void)phase;
-    run(c, part, describe_dot_general);
+    run(c, phase, part, describe_dot_general);
 }
 
 int QN_K(dot_general)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, describe_dot_general, run_dot_general); }

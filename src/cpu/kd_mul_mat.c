@@ -23,22 +23,16 @@ static int describe(const qn_call *c, qn_gemm *g) {
 static void run_floats(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     qn_gemm g;
     (void)s;
-    (void)phase;
     if (!describe(c, &g)) return;
     qn_gemm_cut cut = qn_gemm_plan(&g);
-    qn_gemm_part(&g, &cut, c->workspace, part);
+    qn_gemm_part(&g, &cut, c->workspace, phase, part);
 }
 
 static int prepare_floats(const qn_call *c, qn_cpu_step *s) {
     qn_gemm g;
     if (!describe(c, &g)) return 0;
     qn_gemm_cut cut = qn_gemm_plan(&g);
-    s->run = run_floats;
-    s->name = "gemm f32";
-    s->n_phases = 1;
-    s->parts[0] = cut.parts;
-    s->workspace = cut.workspace;
-    return 1;
+    return qn_gemm_step(s, &cut, run_floats);
 }
 
 #endif

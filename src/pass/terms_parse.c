@@ -130,7 +130,8 @@ static int new_term(reader *r, qn_term_kind kind) {
     qn_term *t = &r->rule->term[r->rule->n_terms];
     memset(t, 0, sizeof *t);
     t->kind = (uint8_t)kind;
-    t->subop_var = t->other = t->index = -1;
+    t->subop_var = t->index = -1;
+    t->other = -1;
     return r->rule->n_terms++;
 }
 

@@ -245,14 +245,19 @@ static int64_t count_bad(const qn_tensor *t, qn_plan_bad *bad) {
     return bad->n_nan + bad->n_infinite;
 }
 
-static int step_is_bad(const qn_plan_step *s, qn_plan_bad *bad) {
-    qn_plan_bad source;
+/* Asked before the step runs, since it may write over its source. Results before it were fine, so this is a leaf. */
+static int bad_source(const qn_plan_step *s) {
+    qn_plan_bad unused;
+    for (int k = 0; k < s->call.n_src; k++)
+        if (s->src[k] && !qn_is_block(s->src[k]->dtype) && count_bad(s->src[k], &unused)) return k;
+    return -1;
+}
+
+static int is_bad(const qn_plan_step *s, qn_plan_bad *bad) {
     for (int i = 0; i < s->call.n_dst; i++) {
         if (!s->dst[i] || !count_bad(s->dst[i], bad)) continue;
         bad->node = s->node;
         bad->output = i;
-        for (int k = s->call.n_src - 1; k >= 0; k--)
-            if (s->src[k] && count_bad(s->src[k], &source)) bad->input = k;
         return 1;
     }
     return 0;
@@ -267,8 +272,10 @@ qn_status qn_plan_find_bad(qn_plan *p, qn_context *context, qn_plan_bad *bad, qn
     QN_TRY(prepare_run(p, pool, error));
     const qn_schedule *x = p->current->schedule;
     for (int32_t i = 0; i < (int32_t)x->steps.n && bad->node < 0; i++) {
+        int source = bad_source(&x->steps.at[i]);
         QN_TRY(run_steps(p, pool, NULL, i, i + 1, error));
-        if (!step_is_bad(&x->steps.at[i], bad)) bad->n_nan = bad->n_infinite = bad->first = 0;
+        if (is_bad(&x->steps.at[i], bad)) bad->input = source;
+        else bad->n_nan = bad->n_infinite = bad->first = 0;
     }
     return QN_OK;
 }

@@ -30,14 +30,21 @@ typedef struct qn_vk_push {
 } qn_vk_push;
 _Static_assert(sizeof(qn_vk_push) == 128, "push constants are 128 bytes");
 
+/* Must agree with common.glsl. The RAW ones are words that are only moved. */
 typedef enum qn_vk_type {
     QN_VK_F32,
     QN_VK_F16,
     QN_VK_BF16,
     QN_VK_I32,
+    QN_VK_RAW8,
     QN_VK_RAW16,
     QN_VK_RAW32,
     QN_VK_RAW64,
+    QN_VK_BOOL,
+    QN_VK_U8,
+    QN_VK_I8,
+    QN_VK_I16,
+    QN_VK_U32,
     QN_VK_NO_TYPE
 } qn_vk_type;
 

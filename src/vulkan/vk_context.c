@@ -220,6 +220,7 @@ static void find_features(qn_vk_instance *in, qn_vk_facts *f) {
     need(f, v12.bufferDeviceAddress, "bufferDeviceAddress");
     need(f, v12.timelineSemaphore, "timelineSemaphore");
     need(f, v11.storageBuffer16BitAccess, "storageBuffer16BitAccess");
+    need(f, v12.storageBuffer8BitAccess, "storageBuffer8BitAccess");
     need(f, features.features.shaderInt64, "shaderInt64");
     need(f, f->queue_family != UINT32_MAX, "a compute queue");
     need(f,
@@ -288,6 +289,7 @@ static qn_status create_device(qn_vk_device *d, qn_error *error) {
     VkPhysicalDeviceVulkan12Features v12 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES,
                                             .pNext = extras.chain,
                                             .bufferDeviceAddress = VK_TRUE,
+                                            .storageBuffer8BitAccess = VK_TRUE,
                                             .timelineSemaphore = VK_TRUE,
                                             .vulkanMemoryModel = d->facts.coop.m != 0,
                                             .vulkanMemoryModelDeviceScope = d->facts.coop.m != 0,

@@ -21,6 +21,11 @@ qn_vk_type qn_vk_type_of(uint32_t dtype) {
     case QN_DTYPE_F16: return QN_VK_F16;
     case QN_DTYPE_BF16: return QN_VK_BF16;
     case QN_DTYPE_I32: return QN_VK_I32;
+    case QN_DTYPE_BOOL: return QN_VK_BOOL;
+    case QN_DTYPE_U8: return QN_VK_U8;
+    case QN_DTYPE_I8: return QN_VK_I8;
+    case QN_DTYPE_I16: return QN_VK_I16;
+    case QN_DTYPE_U32: return QN_VK_U32;
     default: return QN_VK_NO_TYPE;
     }
 }

@@ -64,10 +64,7 @@ qn_status qn_vk_pack_binary(qn_vk_pack *p, uint32_t fn) {
 }
 
 /* Both sides may be stretched: an extent of 1 has a stride of 0. */
-qn_status qn_vk_pack_arith(qn_vk_pack *p, uint32_t fn) {
-    if (fn > QN_ARITH_min) return qn_vk_refuse(p, "no kernel for pow and mod");
-    return qn_vk_pack_binary(p, fn);
-}
+qn_status qn_vk_pack_arith(qn_vk_pack *p, uint32_t fn) { return qn_vk_pack_binary(p, fn); }
 
 qn_status qn_vk_pack_unary(qn_vk_pack *p, uint32_t fn) {
     const qn_tensor *a = p->step->src[0], *y = p->step->dst[0];
@@ -96,19 +93,20 @@ qn_status qn_vk_pack_glu(qn_vk_pack *p, uint32_t fn) {
     return qn_vk_grid_elements(p);
 }
 
-/* Equal dtypes move as words. From i32 to bf16 would round twice, by way of f32. */
+/* Equal dtypes move as words. Integers wider than a float's fraction would round twice on the way to halves, or not fit. */
 static qn_status copy_types(qn_vk_pack *p, const qn_tensor *a, const qn_tensor *y) {
     qn_vk_spec *s = &p->out->spec;
     int32_t bytes = qn_dtype_describe((qn_dtype)a->dtype)->bytes;
     if (qn_is_block(a->dtype) || qn_is_block(y->dtype)) return qn_vk_refuse(p, "no kernel for block types");
     if (a->dtype == y->dtype) {
-        if (bytes == 1 || a->dtype == QN_DTYPE_C64) return qn_vk_refuse(p, "no kernel copies this dtype");
-        s->type_a = s->type_y = bytes == 2 ? QN_VK_RAW16 : bytes == 4 ? QN_VK_RAW32 : QN_VK_RAW64;
+        s->type_a = s->type_y = bytes == 1 ? QN_VK_RAW8 : bytes == 2 ? QN_VK_RAW16 : bytes == 4 ? QN_VK_RAW32 : QN_VK_RAW64;
         return QN_OK;
     }
     s->type_a = qn_vk_type_of(a->dtype);
     s->type_y = qn_vk_type_of(y->dtype);
-    if (s->type_a == QN_VK_NO_TYPE || s->type_y == QN_VK_NO_TYPE || (s->type_a == QN_VK_I32 && s->type_y == QN_VK_BF16))
+    int wide = s->type_a == QN_VK_I32 || s->type_a == QN_VK_U32;
+    if (s->type_a == QN_VK_NO_TYPE || s->type_y == QN_VK_NO_TYPE ||
+        (wide && (s->type_y == QN_VK_BF16 || s->type_y == QN_VK_I32 || s->type_y == QN_VK_U32)))
         return qn_vk_refuse(p, "no kernel converts between these dtypes");
     return QN_OK;
 }
@@ -185,7 +183,7 @@ qn_status qn_vk_pack_get_rows(qn_vk_pack *p, uint32_t fn) {
     QN_TRY(qn_vk_at_most_4_axes(p, y));
     spec->type_a = qn_vk_type_of(a->dtype);
     spec->type_y = qn_vk_type_of(y->dtype);
-    if (spec->type_a == QN_VK_NO_TYPE || spec->type_y == QN_VK_NO_TYPE || idx->dtype != QN_DTYPE_I32)
+    if (spec->type_a > QN_VK_I32 || spec->type_y > QN_VK_I32 || idx->dtype != QN_DTYPE_I32)
         return qn_vk_refuse(p, "no kernel for these dtypes");
     if (a->dtype == y->dtype) spec->type_a = spec->type_y = QN_VK_RAW32; /* f32 or i32: get_rows widens halves */
     QN_TRY(qn_vk_pack_walk(p, &(qn_vk_walk){y, NULL, NULL, y, 4}));

@@ -118,7 +118,7 @@ static void bad_rules_are_refused(void **state) {
                                          {"(unary.neg x)", "x", "nothing(x)"},
                                          {"(unary.neg ^x)", "x", ""},
                                          {"(unary.neg toolonganame)", "x", ""},
-                                         {"(+ (+ (+ (+ a b) (+ c d)) (+ (+ e f) (+ g h))) (+ (+ i j) (+ k l)))", "a", ""}};
+                                         {"(+ (+ (+ (+ a b) (+ c d)) (+ (+ e f) (+ g h))) (+ (+ i j) (+ k (+ l m))))", "a", ""}};
     qn_rule rule;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char why[200] = "";
@@ -163,8 +163,13 @@ static void rewrites_fire_and_miss(void **state) {
     for (int i = 0; i < qn_rewrites.n; i++) check_rule(&qn_rewrites, &qn_rewrites.row[i]);
 }
 
+static void fusions_fire_and_miss(void **state) {
+    (void)state;
+    for (int i = 0; i < qn_fusions.n; i++) check_rule(&qn_fusions, &qn_fusions.row[i]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_rule_can_be_read), cmocka_unit_test(bad_rules_are_refused),
-                                       cmocka_unit_test(rewrites_fire_and_miss)};
+                                       cmocka_unit_test(rewrites_fire_and_miss), cmocka_unit_test(fusions_fire_and_miss)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -225,7 +225,8 @@ static inline int open_group(void **state) {
     qn_vulkan_messages(bench.device, &active, NULL);
     printf("vulkan: validation layer %s\n", active ? "on" : "not installed");
     bench.host = calloc(4, HELP_ARENA);
-    if (!bench.host || qn_context_create(NULL, &bench.context) != QN_OK) return 1;
+    qn_context_options plain = {.size = sizeof plain, .flags = QN_CONTEXT_REFERENCE};
+    if (!bench.host || qn_context_create(&plain, &bench.context) != QN_OK) return 1;
     bench.before = bench.host + HELP_ARENA;
     bench.back = bench.before + HELP_ARENA;
     bench.again = bench.back + HELP_ARENA;

@@ -3,6 +3,7 @@
 // device, small numbers are not flushed, and drivers whose own conversion is broken do not matter.
 #extension GL_EXT_buffer_reference : require
 #extension GL_EXT_shader_16bit_storage : require
+#extension GL_EXT_shader_8bit_storage : require
 #extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
 
 // Must agree with qn_vk_push in vk.h.
@@ -17,7 +18,7 @@ layout(push_constant, std430) uniform Push {
 } push;
 
 // Must agree with qn_vk_type in vk.h.
-const uint F32 = 0, F16 = 1, BF16 = 2, I32 = 3, RAW16 = 4, RAW32 = 5, RAW64 = 6;
+const uint F32 = 0, F16 = 1, BF16 = 2, I32 = 3, RAW8 = 4, RAW16 = 5, RAW32 = 6, RAW64 = 7, BOOL = 8, U8 = 9, I8 = 10, I16 = 11, U32 = 12;
 
 layout(constant_id = 0) const uint TYPE_A = 0;
 layout(constant_id = 1) const uint TYPE_B = 0;
@@ -26,6 +27,7 @@ layout(constant_id = 3) const uint FN = 0;    // which function
 layout(constant_id = 4) const uint RANK = 4;  // axes of n in use
 layout(constant_id = 5) const uint TILED = 0; // b is smaller than what is walked
 
+layout(buffer_reference, std430, buffer_reference_align = 1) buffer Word8 { uint8_t v; };
 layout(buffer_reference, std430, buffer_reference_align = 2) buffer Word16 { uint16_t v; };
 layout(buffer_reference, std430, buffer_reference_align = 4) buffer Word32 { uint v; };
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer Word64 { uvec2 v; };
@@ -65,26 +67,52 @@ uint to_bfloat(float f) {
     return (x + 0x7fffu + (x >> 16 & 1u)) >> 16;
 }
 
-// Toward zero, saturating; NaN gives 0.
+// Toward zero, saturating at the ends; NaN gives 0. A float cannot hold the highest i32 and u32, only what lies just above.
 int to_int(float f) {
     if (is_nan(f)) return 0;
     if (f >= 2147483648.0) return 0x7fffffff;
     if (f < -2147483648.0) return int(0x80000000u);
     return int(f);
 }
+int to_range(float f, float low, float high) { return is_nan(f) ? 0 : int(clamp(f, low, high)); }
+uint to_uint(float f) { return is_nan(f) || f <= 0.0 ? 0 : f >= 4294967296.0 ? 0xffffffffu : uint(f); }
 
-float load(uint type, uint64_t base, int64_t i) {
-    if (type == F16) return from_half(uint(Word16(base + uint64_t(i * 2)).v));
-    if (type == BF16) return uintBitsToFloat(uint(Word16(base + uint64_t(i * 2)).v) << 16);
-    if (type == I32) return float(int(Word32(base + uint64_t(i * 4)).v));
-    return uintBitsToFloat(Word32(base + uint64_t(i * 4)).v);
+bool is_zero(float x) { return (floatBitsToUint(x) & 0x7fffffffu) == 0; } // by its bits: a device may take small numbers for 0
+float truth(bool b) { return b ? 1.0 : 0.0; }
+uint bytes_of(const in uint type) {
+    return type == RAW8 || type == BOOL || type == U8 || type == I8 ? 1
+           : type == F16 || type == BF16 || type == RAW16 || type == I16 ? 2
+           : type == RAW64 ? 8 : 4;
 }
 
-void store(uint type, uint64_t base, int64_t i, float x) {
-    if (type == F16) Word16(base + uint64_t(i * 2)).v = uint16_t(to_half(x));
-    else if (type == BF16) Word16(base + uint64_t(i * 2)).v = uint16_t(to_bfloat(x));
-    else if (type == I32) Word32(base + uint64_t(i * 4)).v = uint(to_int(x));
-    else Word32(base + uint64_t(i * 4)).v = floatBitsToUint(x);
+float load(const in uint type, const in uint64_t base, const in int64_t i) {
+    uint64_t at = base + uint64_t(i * bytes_of(type));
+    switch (type) {
+    case F16: return from_half(uint(Word16(at).v));
+    case BF16: return uintBitsToFloat(uint(Word16(at).v) << 16);
+    case I32: return float(int(Word32(at).v));
+    case U32: return float(Word32(at).v);
+    case I16: return float(int(uint(Word16(at).v) << 16) >> 16);
+    case I8: return float(int(uint(Word8(at).v) << 24) >> 24);
+    case U8: return float(uint(Word8(at).v));
+    case BOOL: return truth(uint(Word8(at).v) != 0);
+    default: return uintBitsToFloat(Word32(at).v);
+    }
+}
+
+void store(const in uint type, const in uint64_t base, const in int64_t i, const in float x) {
+    uint64_t at = base + uint64_t(i * bytes_of(type));
+    switch (type) {
+    case F16: Word16(at).v = uint16_t(to_half(x)); break;
+    case BF16: Word16(at).v = uint16_t(to_bfloat(x)); break;
+    case I32: Word32(at).v = uint(to_int(x)); break;
+    case U32: Word32(at).v = to_uint(x); break;
+    case I16: Word16(at).v = uint16_t(uint(to_range(x, -32768.0, 32767.0))); break;
+    case I8: Word8(at).v = uint8_t(uint(to_range(x, -128.0, 127.0))); break;
+    case U8: Word8(at).v = uint8_t(uint(to_range(x, 0.0, 255.0))); break;
+    case BOOL: Word8(at).v = uint8_t(is_zero(x) ? 0u : 1u); break;
+    default: Word32(at).v = floatBitsToUint(x); break;
+    }
 }
 
 // Group number of a grid that was folded because one axis may not be long enough.

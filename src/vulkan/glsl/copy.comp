@@ -8,7 +8,8 @@ void main() {
     uint i = group() * 256 + gl_LocalInvocationID.x;
     if (i >= count()) return;
     int64_t to = in_y(walk(i)), from = in_a(unravel(i, push.nb[0], push.nb[1], push.nb[2]));
-    if (TYPE_A == RAW16) Word16(push.y + uint64_t(to * 2)).v = Word16(push.a + uint64_t(from * 2)).v;
+    if (TYPE_A == RAW8) Word8(push.y + uint64_t(to)).v = Word8(push.a + uint64_t(from)).v;
+    else if (TYPE_A == RAW16) Word16(push.y + uint64_t(to * 2)).v = Word16(push.a + uint64_t(from * 2)).v;
     else if (TYPE_A == RAW32) Word32(push.y + uint64_t(to * 4)).v = Word32(push.a + uint64_t(from * 4)).v;
     else if (TYPE_A == RAW64) Word64(push.y + uint64_t(to * 8)).v = Word64(push.a + uint64_t(from * 8)).v;
     else store(TYPE_Y, push.y, to, load(TYPE_A, push.a, from));

@@ -1,0 +1,225 @@
+/* Fusions by the rules of fusions.def. Matches are found in the old graph, where users are known, and do not overlap; then the graph is
+ * built anew with each match replaced. Rounds follow until nothing more is found, so that rules can build on one another.
+ *
+ * The replacement takes the root's place. When it also gives a value from inside, it must stand before every other user of that value: at
+ * the node that made it, if all it reads is there by then, or still at the root, if those users come later. */
+#include "pass/facts.h"
+#include "pass/rules.h"
+
+enum { MOST_ROUNDS = 8 };
+
+typedef struct fusion {
+    qn_match match;
+    int32_t at; /* the node in whose place the replacement stands */
+} fusion;
+
+typedef struct fuser {
+    qn_pass_run *run;
+    qn_arena arena;
+    qn_rule_set rules;
+    qn_pass_facts facts;
+    const char **missed; /* per node of the graph this round: why its best match was left alone */
+    const qn_rule **missed_rule;
+    int32_t *claimed; /* per node: its fusion, -1: none */
+    qn_graph *trial;  /* a copy of the graph, same numbers, to ask ops in; NULL until one is asked */
+    QN_VEC(fusion) found;
+} fuser;
+
+/* ---- Whether a match may be fused */
+
+/* Edges from nodes of the match to a value. */
+static int uses_inside(const qn_match *m, qn_val v) {
+    int n = 0;
+    for (int i = 0; i < m->n_nodes; i++)
+        for (int k = 0; k < m->g->nodes.at[m->node[i]].n_src; k++) n += qn_ir_sources(m->g, &m->g->nodes.at[m->node[i]])[k] == v;
+    return n;
+}
+
+static int is_in_match(const qn_match *m, int32_t node) {
+    for (int i = 0; i < m->n_nodes; i++)
+        if (m->node[i] == node) return 1;
+    return 0;
+}
+
+/* NULL, or why what lies inside may not vanish. */
+static const char *inside_is_needed(const fuser *f, const qn_match *m) {
+    for (int i = 1; i < m->n_nodes; i++) {
+        qn_val v = m->g->nodes.at[m->node[i]].out;
+        if (m->tee[i]) continue;
+        if (f->facts.is_output[v]) return "an output of the graph lies inside";
+        if (qn_pass_use_count(&f->facts, v) != uses_inside(m, v)) return "multi-consumer";
+    }
+    return NULL;
+}
+
+/* Whether a value is there before a node runs. */
+static int is_made_before(const qn_graph *g, qn_val v, int32_t node) {
+    return g->values.at[v].node >= 0 ? g->values.at[v].node < node : v < g->nodes.at[node].out;
+}
+
+static int reads_are_there(const fuser *f, const qn_match *m, int32_t at) {
+    for (int i = 0; i < m->rule->n_values; i++) {
+        qn_val v = m->value[i];
+        if (!(m->has_value >> i & 1)) continue;
+        if (!is_made_before(m->g, v, at)) return 0;
+        if (qn_pass_epoch(&f->facts, v, m->reader[i]) != qn_pass_epoch(&f->facts, v, at)) return 0;
+    }
+    return 1;
+}
+
+/* The first user of an emitted value that is not part of the match; INT32_MAX when there is none. */
+static int32_t first_stranger(const fuser *f, const qn_match *m) {
+    int32_t first = INT32_MAX;
+    for (int i = 1; i < m->n_nodes; i++) {
+        qn_val v = m->g->nodes.at[m->node[i]].out;
+        for (int32_t k = f->facts.first_use[v]; m->tee[i] && k < f->facts.first_use[v + 1]; k++)
+            if (!is_in_match(m, f->facts.users[k]) && f->facts.users[k] < first) first = f->facts.users[k];
+    }
+    return first;
+}
+
+/* Where the replacement may stand, -1: nowhere. */
+static int32_t place_of(const fuser *f, const qn_match *m) {
+    int32_t root = m->node[0], earliest = root;
+    if (first_stranger(f, m) > root) return reads_are_there(f, m, root) ? root : -1;
+    for (int i = 1; i < m->n_nodes; i++)
+        if (m->tee[i] && m->node[i] < earliest) earliest = m->node[i];
+    return reads_are_there(f, m, earliest) ? earliest : -1;
+}
+
+static const char *refused(const fuser *f, const qn_match *m, int32_t *at) {
+    int subop, op = qn_rule_makes(m, &subop);
+    const char *why = qn_rule_refuted(m);
+    const qn_pass_options *o = f->run->options;
+    if (!why) why = inside_is_needed(f, m);
+    if (why) return why;
+    if (op >= 0 && o->claims && !o->claims(o->user, op, subop)) return "the device has no kernel for it";
+    *at = place_of(f, m);
+    return *at < 0 ? "another user comes before all it reads is there" : NULL;
+}
+
+/* ---- Finding */
+
+static int is_free(const fuser *f, const qn_match *m) {
+    for (int i = 0; i < m->n_nodes; i++)
+        if (f->claimed[m->node[i]] >= 0) return 0;
+    return 1;
+}
+
+static qn_status claim(fuser *f, const qn_match *m, int32_t at) {
+    if (!QN_VEC_ROOM(&f->arena, &f->found, 1)) return qn_error_set(f->run->error, QN_NO_MEMORY, "no memory for a fusion");
+    for (int i = 0; i < m->n_nodes; i++) f->claimed[m->node[i]] = (int32_t)f->found.n;
+    f->found.at[f->found.n++] = (fusion){*m, at};
+    return QN_OK;
+}
+
+/* Builds the replacement in the copy, and takes it off again: NULL, or why it cannot be. */
+static const char *try_building(fuser *f, const qn_match *m) {
+    qn_val out[QN_MAX_DST];
+    const char *why = NULL;
+    int n_out = 1;
+    if (!f->trial && qn_ir_rebuild(f->facts.g, NULL, NULL, NULL, &f->trial, f->run->error) != QN_OK) return "no memory";
+    qn_graph *t = f->trial;
+    size_t nodes = t->nodes.n, sources = t->sources.n, values = t->values.n;
+    for (int k = 1; k < m->n_nodes; k++) n_out += m->tee[k];
+    if (!qn_rule_build(m, t, m->value, n_out, out)) return "the fused op does not take it";
+    if (!qn_pass_same_type(&t->values.at[out[0]], &t->values.at[t->nodes.at[m->node[0]].out]))
+        why = "the fused op gives another type";
+    t->nodes.n = nodes;
+    t->sources.n = sources;
+    t->values.n = values;
+    return why;
+}
+
+static qn_status look_at(fuser *f, int32_t node) {
+    int op = f->facts.g->nodes.at[node].op;
+    qn_match m;
+    int32_t at;
+    for (int i = f->rules.first[op]; i < f->rules.first[op + 1]; i++) {
+        const qn_rule *rule = &f->rules.rule[f->rules.by_op[i]];
+        if (!qn_rule_match(rule, f->facts.g, node, &m)) continue;
+        const char *why = refused(f, &m, &at);
+        if (!why && is_free(f, &m)) why = try_building(f, &m);
+        if (why && !f->missed[node]) {
+            f->missed[node] = why;
+            f->missed_rule[node] = rule;
+        }
+        if (!why && is_free(f, &m) && qn_pass_may(f->run, rule->name, node)) return claim(f, &m, at);
+    }
+    return QN_OK;
+}
+
+/* ---- Replacing */
+
+static qn_status replace(qn_rebuild *r, const fusion *x) {
+    fuser *f = r->user;
+    const qn_match *m = &x->match;
+    qn_val values[QN_RULE_VALUES], out[QN_MAX_DST], was[QN_MAX_DST] = {r->from->nodes.at[m->node[0]].out};
+    int n_out = 1;
+    for (int i = 1; i < m->n_nodes; i++) {
+        qn_val v = r->from->nodes.at[m->node[i]].out;
+        if (m->tee[i] && (f->facts.is_output[v] || qn_pass_use_count(&f->facts, v) > uses_inside(m, v))) was[n_out++] = v;
+    }
+    for (int i = 0; i < m->rule->n_values; i++) values[i] = m->has_value >> i & 1 ? r->map[m->value[i]] : QN_VAL_NONE;
+    if (!qn_rule_build(m, r->to, values, n_out, out)) return QN_UNEXPECTED; /* it was tried before it was claimed */
+    for (int i = 0; i < n_out; i++) r->map[was[i]] = out[i];
+    return QN_OK;
+}
+
+static qn_status fuse_node(qn_rebuild *r, int32_t node) {
+    fuser *f = r->user;
+    if (f->claimed[node] < 0) return qn_rebuild_copy(r, node);
+    const fusion *x = &f->found.at[f->claimed[node]];
+    return x->at == node ? replace(r, x) : QN_OK;
+}
+
+static void tell_missed(fuser *f) {
+    for (size_t k = 0; k < f->facts.g->nodes.n; k++)
+        if (f->missed[k]) qn_pass_missed(f->run, f->missed_rule[k]->name, (int32_t)k, f->missed[k]);
+}
+
+/* One round over a graph; *next is NULL when nothing was found. */
+static qn_status round_over(fuser *f, const qn_graph *g, qn_graph **next) {
+    size_t n = g->nodes.n;
+    *next = NULL;
+    f->found.n = 0;
+    f->claimed = qn_arena_alloc(&f->arena, n, sizeof *f->claimed);
+    f->missed = qn_arena_alloc(&f->arena, n, sizeof *f->missed);
+    f->missed_rule = qn_arena_alloc(&f->arena, n, sizeof *f->missed_rule);
+    if (!f->claimed || !f->missed || !f->missed_rule)
+        return qn_error_set(f->run->error, QN_NO_MEMORY, "no memory for %zu nodes", n);
+    QN_TRY(qn_pass_facts_make(g, &f->facts, f->run->error));
+    qn_status status = QN_OK;
+    for (size_t k = 0; k < n; k++) f->claimed[k] = -1;
+    for (size_t k = 0; status == QN_OK && k < n; k++) status = look_at(f, (int32_t)k);
+    if (status == QN_OK && f->trial) status = qn_graph_error(f->trial, f->run->error);
+    if (status == QN_OK && f->found.n) status = qn_ir_rebuild(g, NULL, fuse_node, f, next, f->run->error);
+    else if (status == QN_OK) tell_missed(f);
+    qn_graph_destroy(f->trial);
+    f->trial = NULL;
+    qn_pass_facts_free(&f->facts);
+    return status;
+}
+
+qn_status qn_pass_fuse(qn_pass_run *run, qn_graph **to) {
+    fuser f;
+    qn_graph *now = NULL, *next = NULL;
+    memset(&f, 0, sizeof f);
+    f.run = run;
+    qn_arena_init(&f.arena, 0);
+    qn_status status = qn_rule_set_make(&qn_fusions, run->options, &f.arena, &f.rules, run->error);
+    for (int i = 0; status == QN_OK && i < MOST_ROUNDS; i++) {
+        status = round_over(&f, now ? now : run->from, &next);
+        if (status != QN_OK || !next) break;
+        qn_graph_destroy(now);
+        now = next;
+    }
+    if (status == QN_OK && !now) status = qn_ir_rebuild(run->from, NULL, NULL, NULL, &now, run->error);
+    if (status != QN_OK) {
+        qn_graph_destroy(now);
+        now = NULL;
+    }
+    qn_arena_destroy(&f.arena);
+    *to = now;
+    return status;
+}

@@ -1,0 +1,226 @@
+/* Plans on a device: the same numbers as on the CPU, what the device cannot run goes to the CPU and says so, state stays there, inputs
+ * that did not change are not sent again. Without a device these say so and pass over. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <quern/device.h>
+
+#include "cmocka_setup.h"
+#include "run/plan_impl.h"
+#include "vulkan/vulkan.h"
+
+static qn_device *device;
+
+static int open_once(void **state) {
+    qn_error e = {QN_OK, ""};
+    (void)state;
+    if (qn_vulkan_open(&(qn_vulkan_options){.flags = QN_VULKAN_VALIDATE, .cache = ""}, &device, &e) != QN_OK)
+        print_message("no device: %s\n", e.text);
+    return 0;
+}
+
+static int close_once(void **state) {
+    (void)state;
+    const char *first = "";
+    int n = device ? qn_vulkan_messages(device, NULL, &first) : 0;
+    if (n) print_message("%d validation messages, the first: %s\n", n, first);
+    qn_device_close(device);
+    return n != 0;
+}
+
+#define NEED_DEVICE() \
+    if (!device) skip()
+
+static void set(qn_plan *p, const char *name, int rank, const int64_t *shape, const float *data) {
+    qn_tensor t;
+    qn_error e;
+    size_t n = 4;
+    for (int i = 0; i < rank; i++) n *= (size_t)shape[i];
+    assert_int_equal(qn_tensor_init(&t, QN_DTYPE_F32, rank, shape, (void *)(uintptr_t)data, n), QN_OK);
+    if (qn_plan_set(p, name, &t, &e) != QN_OK) fail_msg("%s", e.text);
+}
+
+static const float *output(const qn_plan *p, const char *name) {
+    qn_tensor t;
+    qn_error e;
+    if (qn_plan_output(p, name, &t, &e) != QN_OK) fail_msg("%s", e.text);
+    return (const float *)(const void *)((const char *)t.data + t.offset);
+}
+
+static void run(qn_plan *p) {
+    qn_error e = {QN_OK, ""};
+    if (qn_plan_run(p, NULL, &e) != QN_OK) fail_msg("%s", e.text);
+}
+
+static qn_plan *plan_of(const qn_graph *g, qn_device *on, uint32_t flags) {
+    qn_plan *p = NULL;
+    qn_error e = {QN_OK, ""};
+    qn_plan_options o = {.size = sizeof o, .device = on, .flags = flags};
+    if (qn_plan_create(g, &o, &p, &e) != QN_OK) fail_msg("%s", e.text);
+    return p;
+}
+
+static void fill(float *data, int n, int step) {
+    for (int i = 0; i < n; i++) data[i] = (float)(i * step % 13) / 8 - 0.7f;
+}
+
+/* Two products with an op between them that no device has: a user's own. */
+static qn_status double_it(void *user, const qn_tensor *dst, int n_src, const qn_tensor *const *src, int task, int n_tasks) {
+    (void)user, (void)n_src, (void)task, (void)n_tasks;
+    const float *x = (const float *)(const void *)((const char *)src[0]->data + src[0]->offset);
+    float *y = (float *)(void *)((char *)dst->data + dst->offset);
+    for (int64_t i = 0; i < qn_tensor_count(dst); i++) y[i] = 2 * x[i];
+    return QN_OK;
+}
+
+static qn_graph *mixed(void) {
+    qn_graph *g;
+    assert_int_equal(qn_graph_create(0, &g), QN_OK);
+    qn_val x = qn_graph_input(g, "x", QN_DTYPE_F32, 2, (int64_t[]){4, 8});
+    qn_val w = qn_graph_param(g, "w", QN_DTYPE_F32, 2, (int64_t[]){8, 8});
+    qn_val y = qn_graph_op(g, QN_OP_mul_mat, 0, 2, (qn_val[]){w, x}, NULL);
+    qn_attr_map_custom1 at = qn_attr_map_custom1_default();
+    at.fn = double_it;
+    qn_val twice = qn_graph_op(g, QN_OP_map_custom1, 0, 1, &y, &at);
+    qn_val z = qn_graph_op(g, QN_OP_mul_mat, 0, 2, (qn_val[]){w, twice}, NULL);
+    qn_val s = qn_graph_op(g, QN_OP_soft_max, 0, 1, &z, NULL);
+    qn_graph_output(g, s, "s");
+    qn_graph_output(g, y, "y");
+    qn_error e;
+    if (qn_graph_error(g, &e) != QN_OK) fail_msg("%s", e.text);
+    return g;
+}
+
+static void device_and_cpu_share_a_graph(void **state) {
+    (void)state;
+    NEED_DEVICE();
+    qn_graph *g = mixed();
+    qn_plan *on = plan_of(g, device, 0), *off = plan_of(g, NULL, QN_PLAN_REFERENCE);
+    float x[32], w[64];
+    fill(w, 64, 3);
+    set(on, "w", 2, (int64_t[]){8, 8}, w);
+    set(off, "w", 2, (int64_t[]){8, 8}, w);
+    for (int round = 0; round < 3; round++) {
+        fill(x, 32, 5 + round);
+        set(on, "x", 2, (int64_t[]){4, 8}, x);
+        set(off, "x", 2, (int64_t[]){4, 8}, x);
+        run(on);
+        run(off);
+        for (int i = 0; i < 32; i++) {
+            assert_true(fabsf(output(on, "s")[i] - output(off, "s")[i]) < 1e-5f);
+            assert_true(fabsf(output(on, "y")[i] - output(off, "y")[i]) < 1e-5f);
+        }
+    }
+    qn_plan_totals t = {.size = sizeof t};
+    qn_plan_describe(on, &t);
+    assert_int_equal(t.n_segments, 2);
+    assert_true(t.device_bytes > 0 && t.n_device >= 3);
+    int told = 0;
+    for (int32_t i = 0; i < t.n_steps; i++) {
+        qn_plan_step_info s = {.size = sizeof s};
+        assert_int_equal(qn_plan_step_describe(on, i, &s), QN_OK);
+        assert_int_equal(strcmp(s.place, "cpu") == 0, *s.reason != 0); /* whoever is not on the device says why */
+        told += *s.reason != 0;
+    }
+    assert_int_equal(told, 1);
+    qn_plan_options strict = {.size = sizeof strict, .device = device, .flags = QN_PLAN_STRICT};
+    qn_plan *refused;
+    qn_error e;
+    assert_int_equal(qn_plan_create(g, &strict, &refused, &e), QN_UNSUPPORTED);
+    qn_plan_destroy(on);
+    qn_plan_destroy(off);
+    qn_graph_destroy(g);
+}
+
+static void unchanged_inputs_are_not_sent_again(void **state) {
+    (void)state;
+    NEED_DEVICE();
+    qn_graph *g = mixed();
+    qn_plan *p = plan_of(g, device, 0);
+    float x[32], w[64];
+    fill(x, 32, 5);
+    fill(w, 64, 3);
+    set(p, "x", 2, (int64_t[]){4, 8}, x);
+    set(p, "w", 2, (int64_t[]){8, 8}, w);
+    run(p);
+    uint64_t first = p->n_uploads;
+    run(p);
+    uint64_t second = p->n_uploads - first; /* only what the CPU computes in between */
+    set(p, "x", 2, (int64_t[]){4, 8}, x);
+    run(p);
+    assert_int_equal(second, 1);
+    assert_int_equal(p->n_uploads - first - second, 2);
+    qn_plan_destroy(p);
+    qn_graph_destroy(g);
+}
+
+/* A counter that is fed back and a running sum kept on the device. */
+static void fed_state_stays_on_the_device(void **state) {
+    (void)state;
+    NEED_DEVICE();
+    qn_graph *g;
+    int64_t n = 6;
+    qn_error e;
+    float zero[6] = {0}, x[6];
+    assert_int_equal(qn_graph_create(0, &g), QN_OK);
+    qn_val s = qn_graph_input(g, "state", QN_DTYPE_F32, 1, &n), a = qn_graph_input(g, "x", QN_DTYPE_F32, 1, &n);
+    qn_graph_output(g, qn_graph_op(g, QN_OP_add, 0, 2, (qn_val[]){s, a}, NULL), "next");
+    qn_plan *p = plan_of(g, device, 0);
+    assert_int_equal(qn_plan_feed(p, "next", "state", &e), QN_OK);
+    assert_int_equal(qn_plan_keep(p, "next", &e), QN_OK);
+    set(p, "state", 1, &n, zero);
+    fill(x, 6, 5);
+    set(p, "x", 1, &n, x);
+    for (int i = 0; i < 4; i++) run(p);
+    assert_int_equal(p->n_uploads, 2); /* the state once, x once */
+    qn_tensor t;
+    assert_int_equal(qn_plan_output(p, "next", &t, &e), QN_INVALID);
+    float got[2];
+    assert_int_equal(qn_plan_read(p, "next", 8, got, sizeof got, &e), QN_OK);
+    for (int i = 0; i < 2; i++) assert_true(fabsf(got[i] - 4 * x[i + 2]) < 1e-5f);
+    set(p, "state", 1, &n, zero); /* set again from outside */
+    run(p);
+    assert_int_equal(qn_plan_read(p, "next", 0, got, sizeof got, &e), QN_OK);
+    for (int i = 0; i < 2; i++) assert_true(fabsf(got[i] - x[i]) < 1e-5f);
+    qn_plan_destroy(p);
+    qn_graph_destroy(g);
+}
+
+static void a_lost_device_is_a_status(void **state) {
+    (void)state;
+    NEED_DEVICE();
+    qn_graph *g = mixed();
+    qn_plan *p = plan_of(g, device, 0);
+    float x[32], w[64], before[32];
+    qn_error e = {QN_OK, ""};
+    fill(x, 32, 5);
+    fill(w, 64, 3);
+    set(p, "x", 2, (int64_t[]){4, 8}, x);
+    set(p, "w", 2, (int64_t[]){8, 8}, w);
+    run(p);
+    memcpy(before, output(p, "s"), sizeof before);
+    qn_vulkan_inject(device, QN_VULKAN_FAULT_LOST_ON_SUBMIT);
+    assert_int_equal(qn_plan_run(p, NULL, &e), QN_DEVICE);
+    qn_plan_destroy(p);
+    qn_device_close(device);
+    open_once(state);
+    assert_non_null(device);
+    p = plan_of(g, device, 0);
+    set(p, "x", 2, (int64_t[]){4, 8}, x);
+    set(p, "w", 2, (int64_t[]){8, 8}, w);
+    run(p);
+    assert_memory_equal(before, output(p, "s"), sizeof before);
+    qn_plan_destroy(p);
+    qn_graph_destroy(g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(device_and_cpu_share_a_graph),
+        cmocka_unit_test(unchanged_inputs_are_not_sent_again),
+        cmocka_unit_test(fed_state_stays_on_the_device),
+        cmocka_unit_test(a_lost_device_is_a_status),
+    };
+    return cmocka_run_group_tests(tests, open_once, close_once);
+}
