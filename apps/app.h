@@ -16,6 +16,8 @@ int cmd_devices(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_train(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
+int cmd_quantize(int argc, char **argv);
+int cmd_convert(int argc, char **argv);
 
 /* quern profile html and quern profile serve; argv[0] is the sub-command. */
 int profile_html(int argc, char **argv);

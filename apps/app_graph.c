@@ -50,22 +50,23 @@ int app_graph_read(const char *who, const char *path, qn_graph **graph) {
 static int symbol_by_name(const qn_graph *graph, const char *name, size_t length) {
     qn_symbol_info info = {.size = sizeof info};
     for (int i = 0; i < qn_graph_symbol_count(graph) && i < APP_SYMBOLS; i++)
-        if (qn_graph_symbol_describe(graph, i, &info) == QN_OK && strlen(info.name) == length && memcmp(info.name, name, length) == 0)
+        if (qn_graph_symbol_describe(graph, i, &info) == QN_OK && strlen(info.name) == length &&
+            memcmp(info.name, name, length) == 0)
             return i;
     return -1;
 }
 
 int app_graph_symbols(const char *who, const qn_graph *graph, const char *list, int64_t *numbers) {
     qn_symbol_info info = {.size = sizeof info};
-    for (int i = 0; i < APP_SYMBOLS; i++)
-        numbers[i] = qn_graph_symbol_describe(graph, i, &info) == QN_OK ? info.most : 0;
+    for (int i = 0; i < APP_SYMBOLS; i++) numbers[i] = qn_graph_symbol_describe(graph, i, &info) == QN_OK ? info.most : 0;
     for (const char *item = list ? list : ""; *item;) {
         size_t length = strcspn(item, ",="), whole = strcspn(item, ",");
         char *end;
         int which = symbol_by_name(graph, item, length);
         long long number = item[length] == '=' ? strtoll(item + length + 1, &end, 10) : 0;
         if (which < 0 || item[length] != '=' || end == item + length + 1 || end != item + whole) {
-            fprintf(stderr, which < 0 ? "%s: there is no symbol '%.*s'\n" : "%s: symbol '%.*s' needs a number\n", who, (int)length, item);
+            fprintf(stderr, which < 0 ? "%s: there is no symbol '%.*s'\n" : "%s: symbol '%.*s' needs a number\n", who,
+                    (int)length, item);
             return APP_FAILED;
         }
         numbers[which] = number;

@@ -23,7 +23,8 @@ static qn_graph *deep(int n) {
     qn_graph *g = NULL;
     qn_val grads[2];
     if (qn_graph_create(0, &g) != QN_OK) return NULL;
-    qn_val from = qn_graph_input(g, "x", QN_DTYPE_F32, 2, (int64_t[]){8, 16}), w = qn_graph_input(g, "w", QN_DTYPE_F32, 2, (int64_t[]){16, 16});
+    qn_val from = qn_graph_input(g, "x", QN_DTYPE_F32, 2, (int64_t[]){8, 16}),
+           w = qn_graph_input(g, "w", QN_DTYPE_F32, 2, (int64_t[]){16, 16});
     qn_val x = from;
     while (qn_graph_node_count(g) < n / 4) {
         x = qn_graph_op(g, QN_OP_matmul, 0, 2, (qn_val[]){x, w}, NULL);

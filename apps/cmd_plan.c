@@ -53,8 +53,9 @@ static void print_totals(const qn_plan_totals *t, double seconds) {
     printf("arena: %.3f times the lower bound of %llu bytes; %llu without sharing\n", bound, (unsigned long long)t->lower_bound,
            (unsigned long long)t->unshared_bytes);
     printf("steps: %d; views %d, in place %d, copies added %d\n", t->n_steps, t->n_views, t->n_in_place, t->n_copies);
-    printf("where: %d on the device in %d submissions; on the CPU %d with a fast kernel, %d by reference\n", t->n_device, t->n_segments,
-           t->n_steps - t->n_device - t->n_reference < 0 ? 0 : t->n_steps - t->n_device - t->n_reference, t->n_reference);
+    printf("where: %d on the device in %d submissions; on the CPU %d with a fast kernel, %d by reference\n", t->n_device,
+           t->n_segments, t->n_steps - t->n_device - t->n_reference < 0 ? 0 : t->n_steps - t->n_device - t->n_reference,
+           t->n_reference);
     printf("planned in %.1f ms\n", seconds * 1e3);
 }
 
@@ -86,13 +87,15 @@ static void print_values(const qn_plan *plan) {
 
 static void print_json(const qn_plan *plan, const qn_plan_totals *t, double seconds) {
     const qn_graph *g = qn_plan_graph(plan);
-    printf("{\"arena_bytes\": %llu, \"lower_bound\": %llu, \"unshared_bytes\": %llu, \"scratch_bytes\": %llu, \"param_bytes\": %llu, "
-           "\"packed_bytes\": %llu, \"input_bytes\": %llu, \"constant_bytes\": %llu, \"host_bytes\": %llu, \"device_bytes\": %llu, "
-           "\"seconds\": %.6f, \"steps\": [",
-           (unsigned long long)t->arena_bytes, (unsigned long long)t->lower_bound, (unsigned long long)t->unshared_bytes,
-           (unsigned long long)t->scratch_bytes, (unsigned long long)t->param_bytes, (unsigned long long)t->packed_bytes,
-           (unsigned long long)t->input_bytes, (unsigned long long)t->constant_bytes, (unsigned long long)t->host_bytes,
-           (unsigned long long)t->device_bytes, seconds);
+    printf(
+        "{\"arena_bytes\": %llu, \"lower_bound\": %llu, \"unshared_bytes\": %llu, \"scratch_bytes\": %llu, \"param_bytes\": "
+        "%llu, "
+        "\"packed_bytes\": %llu, \"input_bytes\": %llu, \"constant_bytes\": %llu, \"host_bytes\": %llu, \"device_bytes\": %llu, "
+        "\"seconds\": %.6f, \"steps\": [",
+        (unsigned long long)t->arena_bytes, (unsigned long long)t->lower_bound, (unsigned long long)t->unshared_bytes,
+        (unsigned long long)t->scratch_bytes, (unsigned long long)t->param_bytes, (unsigned long long)t->packed_bytes,
+        (unsigned long long)t->input_bytes, (unsigned long long)t->constant_bytes, (unsigned long long)t->host_bytes,
+        (unsigned long long)t->device_bytes, seconds);
     for (int32_t i = 0; i < t->n_steps; i++) {
         qn_plan_step_info s = {.size = sizeof s};
         qn_node_info n = {.size = sizeof n};
@@ -197,7 +200,8 @@ int cmd_plan(int argc, char **argv) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return print_help(stdout);
         int used = take(&o, argc - i, argv + i);
         if (!used) {
-            fprintf(stderr, "quern plan: cannot use '%s'%s%s\n", argv[i], i + 1 < argc ? " " : "", i + 1 < argc ? argv[i + 1] : "");
+            fprintf(stderr, "quern plan: cannot use '%s'%s%s\n", argv[i], i + 1 < argc ? " " : "",
+                    i + 1 < argc ? argv[i + 1] : "");
             return print_help(stderr);
         }
         i += used;

@@ -241,7 +241,8 @@ static int run(const options *o) {
     uint64_t hash = 0;
     memset(&r, 0, sizeof r);
     if (qn_pool_create((int)o->threads, &pool) != QN_OK) return APP_FAILED;
-    if (o->device && qn_device_open("vulkan", strchr(o->device, ':') ? atoi(strchr(o->device, ':') + 1) : 0, &device, &error) != QN_OK) {
+    if (o->device &&
+        qn_device_open("vulkan", strchr(o->device, ':') ? atoi(strchr(o->device, ':') + 1) : 0, &device, &error) != QN_OK) {
         fail(o->device, &error);
         qn_pool_destroy(pool);
         return APP_FAILED;
@@ -251,9 +252,9 @@ static int run(const options *o) {
     clock_gettime(CLOCK_MONOTONIC, &to);
     good = good && test(&r, &percent, &hash);
     if (good)
-        printf("accuracy %.2f %% of %u test images after %ld steps; weights %016llx; %.1f s with %d threads\n", percent, r.check.n, r.t,
-               (unsigned long long)hash, (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec),
-               qn_pool_threads(pool));
+        printf("accuracy %.2f %% of %u test images after %ld steps; weights %016llx; %.1f s with %d threads\n", percent,
+               r.check.n, r.t, (unsigned long long)hash,
+               (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec), qn_pool_threads(pool));
     finish(&r);
     qn_device_close(device);
     qn_pool_destroy(pool);
@@ -294,7 +295,8 @@ int cmd_train(int argc, char **argv) {
             return APP_OK;
         }
         if (i + 1 < argc && take(&o, argv[i], argv[i + 1], &example)) continue;
-        fprintf(stderr, "quern train: cannot use '%s'%s%s\n%s", argv[i], i + 1 < argc ? " " : "", i + 1 < argc ? argv[i + 1] : "", help);
+        fprintf(stderr, "quern train: cannot use '%s'%s%s\n%s", argv[i], i + 1 < argc ? " " : "", i + 1 < argc ? argv[i + 1] : "",
+                help);
         return APP_USAGE;
     }
     if (!example || strcmp(example, "mnist") != 0) {

@@ -46,7 +46,8 @@ static int read_images(const char *dir, const char *which, uint32_t most, mnist_
     gzFile file = open_either(dir, which, "images-idx3-ubyte", path, sizeof path);
     if (!file) return fail(path, "cannot be opened");
     int good = read_number(file, &magic) && read_number(file, &n) && read_number(file, &rows) && read_number(file, &columns);
-    if (!good || magic != 2051 || rows != SIDE || columns != SIDE || n > MOST_IMAGES) good = fail(path, "not a file of 28x28 images");
+    if (!good || magic != 2051 || rows != SIDE || columns != SIDE || n > MOST_IMAGES)
+        good = fail(path, "not a file of 28x28 images");
     set->n = most && most < n ? most : n;
     good = good && read_bytes(file, path, (size_t)set->n * SIDE * SIDE, &set->pixels);
     gzclose(file);

@@ -13,9 +13,7 @@ qn_val net_param_new(net *n, const char *name, float spread, float fill, int ran
     return v;
 }
 
-qn_val net_add(net *n, qn_val a, qn_val b) {
-    return qn_graph_op(n->graph, QN_OP_arith, QN_ARITH_add, 2, (qn_val[]){a, b}, NULL);
-}
+qn_val net_add(net *n, qn_val a, qn_val b) { return qn_graph_op(n->graph, QN_OP_arith, QN_ARITH_add, 2, (qn_val[]){a, b}, NULL); }
 
 qn_val net_matmul(net *n, qn_val a, qn_val b, int transposed_b) {
     qn_attr_matmul at = qn_attr_matmul_default();

@@ -31,7 +31,7 @@ const net_example *net_example_at(int i);
 const net_example *net_example_find(const char *name);
 
 qn_val net_param_new(net *n, const char *name, float spread, float fill, int rank, const int64_t *shape);
-qn_val net_add(net *n, qn_val a, qn_val b);                  /* broadcast */
+qn_val net_add(net *n, qn_val a, qn_val b); /* broadcast */
 qn_val net_matmul(net *n, qn_val a, qn_val b, int transposed_b);
 qn_val net_reshape(net *n, qn_val a, int rank, const int64_t *shape);
 qn_val net_unary(net *n, int sub, qn_val a);

@@ -8,7 +8,8 @@ static qn_val convolve(net *n, const char *w, const char *b, qn_val x, int64_t f
     at.padding.rank = 2;
     at.padding.d[0] = at.padding.d[1] = 1;
     float spread = sqrtf(6.0f / (9.0f * (float)from));
-    qn_val src[] = {x, net_param_new(n, w, spread, 0, 4, (int64_t[]){to, from, 3, 3}), net_param_new(n, b, 0, 0, 1, (int64_t[]){to})};
+    qn_val src[] = {x, net_param_new(n, w, spread, 0, 4, (int64_t[]){to, from, 3, 3}),
+                    net_param_new(n, b, 0, 0, 1, (int64_t[]){to})};
     return net_unary(n, QN_UNARY_relu, qn_graph_op(n->graph, QN_OP_conv, 0, 3, src, &at));
 }
 

@@ -14,6 +14,8 @@ static const verb verbs[] = {
     {"bench", cmd_bench, "measure, beside a limit or a peer in the same run"},
     {"devices", cmd_devices, "list what this machine can compute on, each one tested"},
     {"inspect", cmd_inspect, "list the metadata and tensors of a model file"},
+    {"quantize", cmd_quantize, "write a model with its weights in another type"},
+    {"convert", cmd_convert, "a GGUF file from safetensors or a llama2.c checkpoint"},
     {"plan", cmd_plan, "what a graph will allocate, and where each node will run"},
     {"train", cmd_train, "train one of the example networks"},
     {"graph", cmd_graph, "print, check, draw or count a graph from .qir text"},

@@ -76,6 +76,7 @@ static int usage(const char *why) {
                     "       qn_check grad [--op NAME] [--quick] [--seed N] [-v]\n"
                     "       qn_check fuzz [--op NAME] [--seconds N] [--seed N] [-v]\n"
                     "       qn_check graphs [--quick] [--seed N]\n"
+                    "       qn_check vmap [--op NAME] [--quick] [--seed N] [-v]\n"
                     "       qn_check kernels [--op NAME] [--quick] [--seed N] [-v]\n"
                     "       qn_check vectors DIR [-v]\n");
     return 2;
@@ -130,6 +131,7 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "grad") == 0) return with_context(qc_mode_grad);
     if (strcmp(argv[1], "fuzz") == 0) return with_context(qc_mode_fuzz);
     if (strcmp(argv[1], "graphs") == 0) return with_context(qc_mode_graphs);
+    if (strcmp(argv[1], "vmap") == 0) return with_context(qc_mode_vmap);
     if (strcmp(argv[1], "kernels") == 0) return with_context(qc_mode_kernels);
     return usage("no such mode");
 }

@@ -212,6 +212,7 @@ int qc_mode_test(void);
 int qc_mode_grad(void);
 int qc_mode_fuzz(void);
 int qc_mode_graphs(void);
+int qc_mode_vmap(void);
 int qc_mode_kernels(void);
 int qn_check_vectors(const char *dir, int verbose);
 

@@ -90,10 +90,18 @@ static const qn_shape *shape(void *self, qn_val value) {
     return &tape->asked;
 }
 
+static int strides(void *self, qn_val value, int64_t *stride) {
+    const qc_tape *tape = self;
+    const qn_tensor *t = value >= 0 && value < tape->n ? &tape->value[value] : NULL;
+    if (!t || qn_tensor_is_contiguous(t)) return 0;
+    memcpy(stride, t->stride, sizeof t->stride);
+    return 1;
+}
+
 void qc_tape_begin(qc_tape *tape) {
     tape->n = 0;
     tape->trouble[0] = 0;
-    tape->emitter = (qn_emitter){tape, apply, shape, NULL};
+    tape->emitter = (qn_emitter){tape, apply, shape, NULL, strides};
 }
 
 void qc_tape_end(qc_tape *tape) {

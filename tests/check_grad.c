@@ -22,6 +22,7 @@ typedef struct probe {
     int want[QN_MAX_SRC];  /* f64 sources that may have a gradient */
     int judge[QN_MAX_SRC]; /* those that are compared */
     double worst;
+    int refused; /* the rule said that it has no gradient for a source */
     qc_tape tape;
 } probe;
 
@@ -117,7 +118,8 @@ static const char *backward(probe *p, const int *want, int only, double *const *
         at += (int)qn_tensor_count(y);
     }
     qn_op_rules_of(q->op)->vjp(&v);
-    if (v.status != QN_OK) return p->tape.trouble[0] ? p->tape.trouble : "the rule failed";
+    p->refused = v.why != NULL;
+    if (v.status != QN_OK) return p->tape.trouble[0] ? p->tape.trouble : v.why ? v.why : "the rule failed";
     for (int s = 0; s < q->n_src; s++) {
         if (!want[s] || !grad[s]) continue;
         memset(grad[s], 0, (size_t)p->count[s] * sizeof *grad[s]);
@@ -240,13 +242,31 @@ static void check_outputs(probe *p) {
     else qc_pass();
 }
 
+/* The gradients of all sources together. Those that the rule says it does not have are left out, and then it must have others. */
+static const char *backward_all(probe *p) {
+    const char *why = backward(p, p->want, -1, p->grad);
+    int left = 0;
+    if (!p->refused) return why;
+    for (int s = 0; s < QN_MAX_SRC; s++) {
+        int alone[QN_MAX_SRC] = {0};
+        if (!p->want[s]) continue;
+        qc_tape_end(&p->tape);
+        alone[s] = 1;
+        backward(p, alone, -1, p->grad);
+        if (p->refused) p->want[s] = p->judge[s] = 0;
+        left += p->want[s];
+    }
+    qc_tape_end(&p->tape);
+    return left ? backward(p, p->want, -1, p->grad) : why;
+}
+
 /* 1 when the draw had a gradient to compare. */
 static int check_draw(const qc_case *c, const qc_draw *d, double *worst) {
     static probe p;
     memset(&p, 0, sizeof p);
     int open = open_probe(&p, c, d);
     if (open) {
-        const char *why = backward(&p, p.want, -1, p.grad);
+        const char *why = backward_all(&p);
         if (why) qc_fail(&p.b, "%s", why);
         qc_tape_end(&p.tape);
         for (int s = 0; s < c->n_src && !why; s++)

@@ -1,5 +1,6 @@
-/* qn_check graphs: random graphs of up to 40 nodes. For each: the plan gives the bits that dispatching node by node gives; every
- * pass, and all together, leave those bits alone; and the graph's gradient agrees with finite differences. */
+/* qn_check graphs: random graphs of up to 40 nodes. For each: the plan gives the bits that dispatching node by node gives;
+ * every pass, and all together, leave those bits alone; and the graph's gradient agrees with finite differences. What else can
+ * be derived from a graph is checked next door, in check_derive.c. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,9 +8,9 @@
 
 #include <quern/plan.h>
 
-#include "check.h"
+#include "check_graphs.h"
 
-enum { MAX_NODES = 40, MAX_ELEMENTS = 200, POOL_BYTES = 1 << 20 };
+enum { MAX_NODES = 40, MAX_ELEMENTS = 200, POOL_BYTES = QC_GRAPH_BYTES };
 
 typedef struct maker {
     qc_rng rng;
@@ -18,16 +19,13 @@ typedef struct maker {
     int n;
 } maker;
 
-static void shape_of(const qn_graph *g, qn_val v, qn_value_info *info) {
+static int64_t shape_of(const qn_graph *g, qn_val v, qn_value_info *info) {
     info->size = sizeof *info;
     qn_graph_value(g, v, info);
+    return qc_count(info->rank, info->shape);
 }
 
-static int64_t count_of(const qn_value_info *info) {
-    int64_t n = 1;
-    for (int i = 0; i < info->rank; i++) n *= info->shape[i];
-    return n;
-}
+static int64_t count_of(const qn_value_info *info) { return qc_count(info->rank, info->shape); }
 
 static qn_val pick(maker *m) { return m->values[qc_below(&m->rng, m->n)]; }
 
@@ -138,12 +136,12 @@ static void add_node(maker *m) {
 }
 
 /* x, a param, a constant; then nodes; the sum of the last one is the loss. */
-static qn_graph *make_graph(uint64_t seed, qn_val *loss) {
+qn_graph *qc_graph_make(uint64_t seed, qn_val *loss) {
     maker m = {.rng = {seed}};
-    double data[12];
+    double data[QC_LEAF_MOST];
     int64_t shape[2] = {1 + qc_below(&m.rng, 4), 1 + qc_below(&m.rng, 3)};
     if (qn_graph_create(0, &m.g) != QN_OK) return NULL;
-    for (int i = 0; i < 12; i++) data[i] = qc_unit(&m.rng) - 0.5;
+    for (int i = 0; i < QC_LEAF_MOST; i++) data[i] = qc_unit(&m.rng) - 0.5;
     m.values[m.n++] = qn_graph_input(m.g, "x", QN_DTYPE_F64, 2, shape);
     m.values[m.n++] = qn_graph_param(m.g, "w", QN_DTYPE_F64, 2, shape);
     m.values[m.n++] = qn_graph_constant(m.g, QN_DTYPE_F64, 2, shape, data, sizeof *data * (size_t)(shape[0] * shape[1]));
@@ -156,12 +154,15 @@ static qn_graph *make_graph(uint64_t seed, qn_val *loss) {
     return m.g;
 }
 
-static void set_leaf(qn_plan *p, const char *name, uint64_t seed, int element, double by) {
-    double data[12];
+void qc_graph_leaf(uint64_t seed, const double *along, double by, double *data) {
     qc_rng rng = {seed};
+    for (int i = 0; i < QC_LEAF_MOST; i++) data[i] = qc_unit(&rng) * 2 - 1 + (along ? by * along[i] : 0);
+}
+
+static void set_leaf(qn_plan *p, const char *name, uint64_t seed, const double *along, double by) {
+    double data[QC_LEAF_MOST];
     const qn_graph *g = qn_plan_graph(p);
-    for (int i = 0; i < 12; i++) data[i] = qc_unit(&rng) * 2 - 1;
-    if (element >= 0) data[element] += by;
+    qc_graph_leaf(seed, along, by, data);
     for (qn_val v = 0; v < qn_graph_value_count(g); v++) {
         qn_value_info info;
         qn_tensor t;
@@ -173,19 +174,19 @@ static void set_leaf(qn_plan *p, const char *name, uint64_t seed, int element, d
     }
 }
 
-/* Outputs of a planned graph, dense, one behind the other; how many bytes. */
-static size_t run(const qn_graph *g, uint32_t flags, uint64_t seed, int element, double by, char *out) {
+size_t qc_graph_run(const qn_graph *g, uint32_t flags, const qc_point *at, char *out) {
     qn_plan_options o = {.size = sizeof o, .flags = flags | QN_PLAN_REFERENCE};
+    unsigned long long seed = at->seed;
     qn_plan *p = NULL;
     qn_error e;
     size_t n = 0;
     if (qn_plan_create(g, &o, &p, &e) != QN_OK) {
-        qc_fail(NULL, "seed %llu: %s", (unsigned long long)seed, e.text);
+        qc_fail(NULL, "seed %llu: %s", seed, e.text);
         return 0;
     }
-    set_leaf(p, "x", seed, -1, 0);
-    set_leaf(p, "w", seed + 1, element, by);
-    if (qn_plan_run(p, NULL, &e) != QN_OK) qc_fail(NULL, "seed %llu: %s", (unsigned long long)seed, e.text);
+    set_leaf(p, "x", at->seed, at->x, at->by);
+    set_leaf(p, "w", at->seed + 1, at->w, at->by);
+    if (qn_plan_run(p, NULL, &e) != QN_OK) qc_fail(NULL, "seed %llu: %s", seed, e.text);
     for (int32_t i = 0; i < qn_graph_output_count(g); i++) {
         const char *name;
         qn_tensor t, dense;
@@ -199,8 +200,7 @@ static size_t run(const qn_graph *g, uint32_t flags, uint64_t seed, int element,
                         .n_dst = 1,
                         .src = {&t},
                         .dst = {&dense}};
-        if (qn_dispatch(qc_context, &q, NULL) != QN_OK)
-            qc_fail(NULL, "seed %llu: output %s is no tensor", (unsigned long long)seed, name);
+        if (qn_dispatch(qc_context, &q, NULL) != QN_OK) qc_fail(NULL, "seed %llu: output %s is no tensor", seed, name);
         n += (size_t)qn_tensor_count(&t) * 8;
     }
     qn_plan_destroy(p);
@@ -262,35 +262,45 @@ static size_t run_eagerly(const qn_graph *g, uint64_t seed, char *out) {
     return n;
 }
 
+qn_val qc_graph_leaf_value(const qn_graph *g, const char *name) {
+    for (qn_val v = 0; v < qn_graph_value_count(g); v++) {
+        qn_value_info info;
+        shape_of(g, v, &info);
+        if (info.name && strcmp(info.name, name) == 0) return v;
+    }
+    return QN_VAL_NONE;
+}
+
 static void check_bits(uint64_t seed, const char *what, size_t n, const char *got, size_t want_n, const char *want) {
     if (n == want_n && memcmp(got, want, n) == 0) qc_pass();
     else qc_fail(NULL, "seed %llu: %s changes the result", (unsigned long long)seed, what);
 }
 
 static void check_gradient(uint64_t seed, qn_graph *g, qn_val loss, char *out) {
-    qn_val w = QN_VAL_NONE, dw;
+    qn_val w = qc_graph_leaf_value(g, "w"), dw;
     qn_value_info info;
-    for (qn_val v = 0; v < qn_graph_value_count(g) && w == QN_VAL_NONE; v++) {
-        shape_of(g, v, &info);
-        if (info.kind == QN_VALUE_PARAM) w = v;
-    }
+    int64_t n = shape_of(g, w, &info);
     if (qn_graph_grad(g, loss, 1, &w, &dw) != QN_OK || qn_graph_output(g, dw, "dw") != QN_OK) {
         qn_error e;
         qn_graph_error(g, &e);
         qc_fail(NULL, "seed %llu: %s", (unsigned long long)seed, e.text);
         return;
     }
-    int64_t n = count_of(&info);
-    size_t bytes = run(g, 0, seed, -1, 0, out);
-    double grad[12], worst = 0;
+    qc_point at = {.seed = seed};
+    size_t bytes = qc_graph_run(g, 0, &at, out);
+    double grad[QC_LEAF_MOST], worst = 0;
     memcpy(grad, out + bytes - (size_t)n * 8, (size_t)n * 8);
     for (int i = 0; i < n; i++) {
-        double up, down, h = 1e-5;
-        run(g, 0, seed, i, h, out);
+        double up, down, unit[QC_LEAF_MOST] = {0};
+        unit[i] = 1;
+        at.w = unit;
+        at.by = 1e-5;
+        qc_graph_run(g, 0, &at, out);
         memcpy(&up, out, 8);
-        run(g, 0, seed, i, -h, out);
+        at.by = -1e-5;
+        qc_graph_run(g, 0, &at, out);
         memcpy(&down, out, 8);
-        double want = (up - down) / (2 * h), off = fabs(want - grad[i]) / fmax(1, fabs(want));
+        double want = (up - down) / 2e-5, off = fabs(want - grad[i]) / fmax(1, fabs(want));
         if (off > worst) worst = off;
     }
     if (worst < 1e-5) qc_pass();
@@ -300,32 +310,36 @@ static void check_gradient(uint64_t seed, qn_graph *g, qn_val loss, char *out) {
 static void check_graph(uint64_t seed, char *want, char *got) {
     qn_val loss;
     qn_error e;
-    qn_graph *g = make_graph(seed, &loss), *better;
+    qn_graph *g = qc_graph_make(seed, &loss), *better;
     if (!g || qn_graph_error(g, &e) != QN_OK) {
         qc_fail(NULL, "seed %llu: %s", (unsigned long long)seed, g ? e.text : "no memory");
         qn_graph_destroy(g);
         return;
     }
+    const qc_point here = {.seed = seed};
     size_t n = run_eagerly(g, seed, want);
-    check_bits(seed, "planning", run(g, QN_PLAN_NO_PASSES, seed, -1, 0, got), got, n, want);
+    check_bits(seed, "planning", qc_graph_run(g, QN_PLAN_NO_PASSES, &here, got), got, n, want);
     const char *name;
     for (int i = 0; (name = qn_graph_pass_name(i, NULL)); i++) {
         if (qn_graph_pass(g, name, &better, NULL, &e) != QN_OK) {
             qc_fail(NULL, "seed %llu: %s", (unsigned long long)seed, e.text);
             continue;
         }
-        check_bits(seed, name, run(better, QN_PLAN_NO_PASSES, seed, -1, 0, got), got, n, want);
+        check_bits(seed, name, qc_graph_run(better, QN_PLAN_NO_PASSES, &here, got), got, n, want);
         qn_graph_destroy(better);
     }
-    check_bits(seed, "all passes together", run(g, 0, seed, -1, 0, got), got, n, want);
+    check_bits(seed, "all passes together", qc_graph_run(g, 0, &here, got), got, n, want);
     if (seed % 4 == 0) check_gradient(seed, g, loss, got);
     qn_graph_destroy(g);
+    if (seed % 4 == 1) qc_graph_derive(seed, want, got);
 }
 
 int qc_mode_graphs(void) {
     char *want = malloc(POOL_BYTES), *got = malloc(POOL_BYTES);
     int count = qc_set.quick ? 100 : 1000;
     for (int i = 0; want && got && i < count; i++) check_graph(qc_set.seed * 100003 + (uint64_t)i, want, got);
+    for (int i = 0; i < count; i++) qc_graph_patterns(qc_set.seed * 100003 + (uint64_t)i);
+    qc_graph_patterns_end();
     free(want);
     free(got);
     return qc_finish();

@@ -94,8 +94,14 @@ static int run_once(qc_built *b, const qc_case *c, const qc_draw *d, const qc_op
 static int is_served(const qc_built *b, uint32_t levels) {
     qn_cpu_step step;
     const qn_op_info *info = qn_op_describe(b->request.op);
-    qn_call call = {b->request.op,  b->request.subop, b->request.n_src, b->request.n_dst, b->request.src, b->request.dst,
-                    b->request.attr ? b->request.attr : info->attr_default, NULL};
+    qn_call call = {b->request.op,
+                    b->request.subop,
+                    b->request.n_src,
+                    b->request.n_dst,
+                    b->request.src,
+                    b->request.dst,
+                    b->request.attr ? b->request.attr : info->attr_default,
+                    NULL};
     step.constant = 0;
     return qn_cpu_prepare(levels, &call, &step);
 }
@@ -141,7 +147,8 @@ static void check_in_place(bench *t, const qc_case *c, const qc_draw *d) {
 }
 
 static void check_variant(bench *t, const qc_case *c, int64_t variant, uint64_t seed) {
-    static const qc_shapes shapes[] = {QC_SHAPES_RANDOM, QC_SHAPES_ODD, QC_SHAPES_ONES, QC_SHAPES_DEEP, QC_SHAPES_LARGE, QC_SHAPES_LARGE};
+    static const qc_shapes shapes[] = {QC_SHAPES_RANDOM, QC_SHAPES_ODD,   QC_SHAPES_ONES,
+                                       QC_SHAPES_DEEP,   QC_SHAPES_LARGE, QC_SHAPES_LARGE};
     static const char *const whats[] = {"random", "odd", "ones", "deep", "large", "large"};
     for (int i = 0; i < 6; i++) {
         qc_draw d;
@@ -172,7 +179,8 @@ int qc_mode_kernels(void) {
     bench t = {NULL, NULL, {NULL, NULL, NULL}};
     qn_context *around = qc_context;
     uint32_t have = qn_cpu_levels();
-    if (qn_context_create(&(qn_context_options){.size = sizeof(qn_context_options), .flags = QN_CONTEXT_REFERENCE}, &t.reference) != QN_OK)
+    if (qn_context_create(&(qn_context_options){.size = sizeof(qn_context_options), .flags = QN_CONTEXT_REFERENCE},
+                          &t.reference) != QN_OK)
         return 1;
     qn_pool_create(2, &t.pools[0]);
     qn_pool_create(3, &t.pools[1]);

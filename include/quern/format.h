@@ -12,7 +12,7 @@
  * checked before use, and the reader itself never allocates more than a small multiple of the file's own size. An error names
  * the key or tensor and the byte it lies at. Tensors are views into the mapped file and cost nothing until they are touched. An
  * open file is never changed, so any number of threads may use it; it must not be cut short on disk while it is open. */
-#include <quern/quern.h>
+#include <quern/quern.h> /* which includes this file at its end: either way in, everything is there, in order */
 #ifndef QUERN_FORMAT_H
 #define QUERN_FORMAT_H
 
@@ -125,6 +125,13 @@ QN_API qn_status qn_file_entry(const qn_file *file, int64_t number, qn_file_tens
 /* Item of an array by its number; items may be arrays themselves. Any order works; ascending order takes constant time a step, as
  * the array remembers its place (copy the value for each thread that walks it). */
 QN_API qn_status qn_file_item(qn_file_value *array, uint64_t number, qn_file_value *item);
+
+/* Converts `rows` dense rows of n elements from any dtype to any other, on the threads of a pool (NULL: on this one). As qn_convert,
+ * and also from block type to block type, through f32. `importance`: n weights that say how much the squared error of each column
+ * counts, heard by the block types whose encoders search (q4_0 to q6_K and all iq types); NULL: all alike. The bytes do not depend
+ * on the number of threads. */
+QN_API qn_status qn_convert_rows(qn_pool *pool, qn_dtype from, const void *src, qn_dtype to, void *dst, int64_t rows, int64_t n,
+                                 const float *importance);
 
 /* ---- Writing GGUF ------------------------------------------------------------------------------------------------- */
 

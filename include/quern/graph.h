@@ -56,10 +56,59 @@ QN_API qn_status qn_graph_label_pop(qn_graph *graph);
  * of its symbol's bounds, or when an op does not accept the shapes that follow. */
 QN_API qn_status qn_graph_bind(const qn_graph *graph, const int64_t *symbols, qn_graph **bound, qn_error *error);
 
-/* Appends the gradients of a one-element value by some others, and gives them in grads, each in the shape and dtype of its value. A
- * value the loss does not depend on gets zeros. Fails when an op on the way has no gradient, and says which. The graph must have no
- * symbols: bind them first. */
+/* ---- Derivatives. All append to the graph, which must have no symbols (bind them first), and give values in the shape and
+ * dtype of what they belong to; where nothing depends on anything the result is zeros. They fail when an op on the way has no
+ * derivative, and say which. What they append for a node has its label, with "gradient", "tangent", "second gradient" or
+ * "recompute" in front. */
+
+/* The gradients of a one-element value by some others. */
 QN_API qn_status qn_graph_grad(qn_graph *graph, qn_val loss, int n, const qn_val *wrt, qn_val *grads);
+
+/* Checkpointing: the forward pass is cut into segments, and all but the last are computed a second time when the backward pass
+ * reaches them, from the values that cross from segment to segment, instead of keeping everything until then. The result has
+ * the same bits. */
+typedef enum qn_checkpoint {
+    QN_CHECKPOINT_NONE,
+    QN_CHECKPOINT_EVERY,  /* segments of so many nodes */
+    QN_CHECKPOINT_LABELS, /* a segment for each run of nodes whose labels agree in their first parts: "layer 3" */
+    QN_CHECKPOINT_BUDGET  /* as little as possible is computed again such that no more bytes are kept; an estimate, from above */
+} qn_checkpoint;
+
+typedef struct qn_grad_options {
+    uint32_t size; /* sizeof(qn_grad_options); all else may be zero */
+    qn_checkpoint checkpoint;
+    int32_t every;       /* QN_CHECKPOINT_EVERY: nodes in a segment; 0: the square root of how many there are */
+    int32_t label_depth; /* QN_CHECKPOINT_LABELS: parts that count; 0: one */
+    uint64_t budget;     /* QN_CHECKPOINT_BUDGET: bytes of forward values that the backward pass may keep */
+    const qn_val *seed;  /* what comes in for the loss, in its shape, which may then be any; NULL: 1 for a single element */
+    /* Sums over several runs (micro-batches): a param for each gradient, to which it is added in place. grads then are the sums,
+     * and must be outputs, or be used by one, for the addition to happen. Entries may be QN_VAL_NONE. */
+    const qn_val *sums;
+    const qn_val *keep; /* a number the sums are multiplied by before: 0 in the first run of a batch, 1 in the others; NULL: 1 */
+    float scale;        /* of what is added; 0: 1 */
+} qn_grad_options;
+/* The same, with options; NULL: none. */
+QN_API qn_status qn_graph_grad_with(qn_graph *graph, qn_val loss, int n, const qn_val *wrt, const qn_grad_options *options,
+                                    qn_val *grads);
+
+/* Forward mode: how `of` change as each wrt[i] moves along tangents[i]: the Jacobian times a vector. */
+QN_API qn_status qn_graph_jvp(qn_graph *graph, int n, const qn_val *wrt, const qn_val *tangents, int n_of, const qn_val *of,
+                              qn_val *out);
+/* The Hessian of a one-element value times a vector, given in parts: how its gradients change along vectors. */
+QN_API qn_status qn_graph_hvp(qn_graph *graph, qn_val loss, int n, const qn_val *wrt, const qn_val *vectors, qn_val *out);
+
+/* What became of the nodes of a batched graph. */
+typedef struct qn_vmap_report {
+    uint32_t size;          /* sizeof(qn_vmap_report), set by the caller */
+    int32_t n_shared;       /* the same for all items, and computed once */
+    int32_t n_batched;      /* computed for all items at once */
+    int32_t n_unrolled;     /* run once for each item, because the op has no rule for this case; labelled "unrolled" */
+    int32_t first_unrolled; /* the first of those, in the graph that was given; -1: none */
+} qn_vmap_report;
+/* A graph that does for `batch` items at once what the given one does for one. The inputs and params in `which` have the batch as
+ * a new first axis, the others are shared by all items; every output has it. No symbols: bind them first. report may be NULL. */
+QN_API qn_status qn_graph_vmap(const qn_graph *graph, int64_t batch, int n, const qn_val *which, qn_graph **out,
+                               qn_vmap_report *report, qn_error *error);
 
 /* ---- Passes: from a graph to one that computes the same outputs with less. */
 
@@ -94,7 +143,9 @@ typedef struct qn_pass_options {
     int32_t limit;    /* so many changes and no more, to find the one that matters; 0: no limit */
     const char *only; /* "fold,cse,dce": these, in this order; NULL: all, in theirs */
     const char *skip; /* "fuse,neg_neg": passes and rules to leave out; NULL: none */
-    int (*claims)(void *user, int op, int subop);       /* whether fusion may make such a node; NULL: it may make any */
+    int (*claims)(void *claims_user, int op, int subop); /* whether there is a fast kernel; NULL: for all. Fusion makes no op without one
+                                                            of ops that have */
+    void *claims_user;
     void (*note)(void *user, const qn_pass_note *note); /* NULL: nobody listens */
     void (*done)(void *user, const qn_pass_done *done); /* NULL: likewise */
     void *user;

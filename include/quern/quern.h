@@ -469,6 +469,7 @@ QN_API uint64_t qn_context_events(const qn_context *context);
 #endif
 
 /* The rest of the API, by subject. */
+#include <quern/format.h>
 #include <quern/graph.h>
 #include <quern/plan.h>
 #include <quern/profile.h>

@@ -1,5 +1,5 @@
-/* The blocked product: panels of one operand stay in the second cache, one panel of the other at a time in the first, and tiles of C
- * in registers run over both. */
+/* The blocked product: panels of one operand stay in the second cache, one panel of the other at a time in the first, and tiles
+ * of C in registers run over both. */
 #include "cpu/k_gemm.h"
 #include "cpu/simd/simd_turn.h"
 
@@ -130,14 +130,14 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 /* Whether a row of sums is a row of C. */
 static int is_plain(const qn_gemm *g) { return g->c_dtype == QN_DTYPE_F32 && g->c_column == 4; }
 
-/* Panels of `most` rows at most, as even as they come: `tall` of them have one row more than the others. */
+/* Panels of A, as even as they come: `tall` of them have one row more than the others. */
 typedef struct panels {
     int64_t count, tall;
     int rows; /* of the tall ones */
 } panels;
 
-static panels panels_of(int64_t rows, int most) {
-    int64_t n = ceil_div(rows, most), tall = rows % n;
+static panels panels_of(int64_t rows) {
+    int64_t n = ceil_div(rows, TILE_M), tall = rows % n;
     return (panels){n, tall ? tall : n, (int)ceil_div(rows, n)};
 }
 static int64_t panel_first(const panels *s, int64_t i) { return i * s->rows - (i > s->tall ? i - s->tall : 0); }
@@ -149,7 +149,7 @@ static int64_t side_batches(const qn_gemm *g, const int64_t *step) {
     return n;
 }
 
-/* Halves the unit until there are enough of them. Along the shared operand that means to fetch the other one again: it comes late. */
+/* Halves the unit until there are enough of them. Along the shared operand that means to fetch the other one again: it comes last. */
 static void cut_units(const qn_gemm *g, qn_gemm_cut *cut, int64_t batches, double want) {
     for (;;) {
         cut->down = ceil_div(g->m, cut->rows);
@@ -187,7 +187,10 @@ qn_gemm_cut qn_gemm_plan(const qn_gemm *g) {
     cut.parts[0] = qn_cpu_parts(cut.share_units, (double)(cut.shared_batches * along * g->k) * 8 / (double)cut.share_units, 0);
     cut.shared = (size_t)round_up((cut.shared_batches * along * g->k) * 4, LINE);
     cut.slot = (size_t)round_up(((cut.share_a ? cut.columns : cut.rows) * depth) * 4, LINE);
-    if (g->k > DEPTH) cut.slot += (size_t)(ceil_div(cut.rows, TILE_M) + 1) * (size_t)(cut.columns * TILE_M * 4);
+    if (g->k > DEPTH)
+        cut.slot += (size_t)ceil_div(cut.share_a ? panels_of(g->m).count : ceil_div(cut.rows, TILE_M),
+                                     cut.share_a ? cut.down : 1) *
+                    (size_t)(cut.columns * TILE_M * 4);
     cut.workspace = cut.shared + cut.slot * (size_t)cut.parts[1];
     return cut;
 }
@@ -222,7 +225,7 @@ static void share(const qn_gemm *g, const qn_gemm_cut *cut, float *shared, int64
     int depth = (int)least(g->k - first_k, DEPTH);
     float *to = shared + batch * along * g->k + first_k * along;
     if (cut->share_a) {
-        panels s = panels_of(g->m, TILE_M);
+        panels s = panels_of(g->m);
         fetch_rows(g, &s, group * GROUP, least(s.count, (group + 1) * GROUP), at, 0, first_k, depth, to);
     } else {
         int64_t j = group * GROUP * TILE_N;
@@ -236,8 +239,9 @@ typedef struct unit {
     const qn_gemm *g;
     int64_t batch, a_at, b_at, c_at; /* number of the batch, byte offsets */
     int64_t row, rows, column, columns;
-    const float *shared; /* of this batch */
-    float *own, *sums;   /* the other operand's panels; tiles of sums that wait for the next depth */
+    int64_t panel, end_panel; /* of the shared rows */
+    const float *shared;      /* of this batch */
+    float *own, *sums;        /* the other operand's panels; tiles of sums that wait for the next depth */
     int64_t first_k;
     int depth;
 } unit;
@@ -281,13 +285,12 @@ static void run_tile(const unit *u, int64_t number, int64_t i, int rows, int64_t
 
 /* A panel of the shared operand stays in the first cache while the unit's own pass by; meanwhile its next one is fetched. */
 static void run_shared_rows(const unit *u) {
-    panels s = panels_of(u->g->m, TILE_M);
+    panels s = panels_of(u->g->m);
     const float *shared = u->shared + u->first_k * u->g->m;
     int64_t number = 0;
     u->g->b.fetch(&u->g->b, u->b_at, u->column, u->columns, u->first_k, u->depth, u->own, TILE_N);
-    for (int64_t n = 0; n < s.count; n++) {
+    for (int64_t n = u->panel; n < u->end_panel; n++) {
         int64_t i = panel_first(&s, n);
-        if (i < u->row || i >= u->row + u->rows) continue;
         const float *a = shared + i * u->depth, *next = a + s.rows * u->depth;
         for (int64_t j = 0; j < u->columns; j += TILE_N, next += LINE / 4 * (DEPTH / 4))
             run_tile(u, number++, i, s.rows - (n >= s.tall), u->column + j, a, u->own + j * u->depth, next);
@@ -295,7 +298,7 @@ static void run_shared_rows(const unit *u) {
 }
 
 static void run_shared_columns(const unit *u) {
-    panels s = panels_of(u->rows, TILE_M);
+    panels s = panels_of(u->rows);
     const float *shared = u->shared + u->first_k * round_up(u->g->n, TILE_N);
     int64_t number = 0;
     fetch_rows(u->g, &s, 0, s.count, u->a_at, u->row, u->first_k, u->depth, u->own);
@@ -348,7 +351,10 @@ void qn_gemm_part(const qn_gemm *g, const qn_gemm_cut *cut, void *workspace, int
     u.sums = u.own + round_up(((cut->share_a ? cut->columns : cut->rows) * least(g->k, DEPTH)) * 4, LINE) / 4;
     for (; number < end; number++) {
         place_batch(&u, cut, shared, number / in_batch);
-        u.row = number % in_batch / cut->across * cut->rows;
+        int64_t down = number % in_batch / cut->across, panels_all = panels_of(g->m).count;
+        u.panel = qn_cpu_cut(panels_all, cut->down, down);
+        u.end_panel = qn_cpu_cut(panels_all, cut->down, down + 1);
+        u.row = down * cut->rows;
         u.rows = least(g->m - u.row, cut->rows);
         u.column = number % cut->across * cut->columns;
         u.columns = least(g->n - u.column, cut->columns);

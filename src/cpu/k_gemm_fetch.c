@@ -20,12 +20,12 @@ typedef float (*one_fn)(const char *p);
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* n floats side by side; unless they are the panel's last, lanes beyond them are written too, where the next line comes. */
-INLINE void copy_line(const char *at, int n, float *to, int last, int size, load_fn load, loadn_fn loadn) {
+/* n floats side by side; lanes beyond them are written too, where the next lines come, unless the panel ends before. */
+INLINE void copy_line(const char *at, int n, float *to, const float *end, int size, load_fn load, loadn_fn loadn) {
     int i = 0;
     for (; i + VF_N <= n; i += VF_N) vf_store(to + i, load(at + i * size));
     if (i == n) return;
-    if (last) vf_storen(to + i, loadn(at + i * size, n - i), n - i);
+    if (end - (to + i) < VF_N) vf_storen(to + i, loadn(at + i * size, n - i), n - i);
     else vf_store(to + i, loadn(at + i * size, n - i));
 }
 
@@ -35,15 +35,21 @@ INLINE void copy(const qn_gemm_side *s, const char *at, int64_t count, int depth
     for (int p = 0; p < depth; p++, at += s->deep, panel += step) {
         float *to = panel;
         int64_t i = 0;
-        for (; i + step <= count; i += step, to += next) copy_line(at + i * size, step, to, p == depth - 1, size, load, loadn);
-        if (i < count) copy_line(at + i * size, (int)(count - i), to, p == depth - 1, size, load, loadn);
+        int64_t left = next - (int64_t)p * step; /* from this line to the end of its panel */
+        for (; i + step <= count; i += step, to += next) copy_line(at + i * size, step, to, to + left, size, load, loadn);
+        if (i < count) copy_line(at + i * size, (int)(count - i), to, to + left, size, load, loadn);
     }
 }
 
-/* At most VF_N rows into lanes. Lines reach past `count`, onto lines that are written after them; the last one does not. Rows that
+INLINE void store_line(float *to, vf line, int count, const float *end) {
+    if (end - to < VF_N) vf_storen(to, line, count);
+    else vf_store(to, line);
+}
+
+/* At most VF_N rows into lanes. Lines reach past `count`, onto lines that are written after them, as far as the panel goes. Rows that
  * are not there are the last one again, which is cheaper than to ask each time. */
-INLINE void turn(const qn_gemm_side *s, const char *at, int count, int depth, float *panel, int step, int size, load_fn load,
-                 loadn_fn loadn) {
+INLINE void turn(const qn_gemm_side *s, const char *at, int count, int depth, float *panel, const float *end, int step, int size,
+                 load_fn load, loadn_fn loadn) {
     vf r[VF_N];
     int64_t row[VF_N];
     int p = 0;
@@ -53,12 +59,11 @@ INLINE void turn(const qn_gemm_side *s, const char *at, int count, int depth, fl
         for (int i = 0; i < VF_N; i++) r[i] = load(at + row[i]);
         vf_turn(r);
         QN_UNROLL
-        for (int i = 0; i < VF_N; i++) vf_store(panel + i * step, r[i]);
+        for (int i = 0; i < VF_N; i++) store_line(panel + i * step, r[i], count, end);
     }
     for (int i = 0; i < VF_N; i++) r[i] = loadn(at + row[i], depth - p);
     vf_turn(r);
-    for (int i = 0; i < depth - p - 1; i++) vf_store(panel + i * step, r[i]);
-    vf_storen(panel + (depth - p - 1) * step, r[depth - p - 1], count);
+    for (int i = 0; i < depth - p; i++) store_line(panel + i * step, r[i], count, end);
 }
 
 /* One panel square by square, the narrow one at its right first: what it writes beyond its lanes falls on the left of the lines
@@ -68,7 +73,8 @@ INLINE void turn_panels(const qn_gemm_side *s, const char *at, int64_t count, in
     for (int64_t first = 0; first < count; first += step, panel += (int64_t)depth * step) {
         int some = count - first < step ? (int)(count - first) : step;
         for (int i = (some - 1) / VF_N * VF_N; i >= 0; i -= VF_N)
-            turn(s, at + (first + i) * s->along, some - i < VF_N ? some - i : VF_N, depth, panel + i, step, size, load, loadn);
+            turn(s, at + (first + i) * s->along, some - i < VF_N ? some - i : VF_N, depth, panel + i,
+                 panel + (int64_t)depth * step, step, size, load, loadn);
     }
 }
 

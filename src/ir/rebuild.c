@@ -58,8 +58,7 @@ void qn_rebuild_sources(const qn_rebuild *r, int32_t node, qn_val *src) {
     }
 }
 
-static qn_status rebuild_in(const qn_graph *from, const int64_t *symbols, qn_rebuild_fn each, void *user, qn_graph *inside,
-                            qn_graph **to, qn_error *error);
+static qn_status rebuild_in(qn_rebuild r, qn_rebuild_fn each, qn_graph *inside, qn_graph **to, qn_error *error);
 
 /* Copies of a node's bodies, bound as the node is, into a record of the new graph. */
 static qn_status copy_bodies(qn_rebuild *r, const qn_op_info *info, void *attr) {
@@ -68,7 +67,7 @@ static qn_status copy_bodies(qn_rebuild *r, const qn_op_info *info, void *attr) 
         qn_graph *made;
         qn_error error;
         if (!body) continue;
-        if (rebuild_in(body, r->symbols, NULL, NULL, r->to, &made, &error) != QN_OK)
+        if (rebuild_in((qn_rebuild){.from = body, .symbols = r->symbols}, NULL, r->to, &made, &error) != QN_OK)
             return qn_ir_fail(r->to, error.status, "%s: %s: %s", info->name, info->attr[i].name, error.text);
         QN_TRY(qn_ir_body_own(r->to, made));
         qn_ir_body_set(info, i, attr, made);
@@ -118,6 +117,7 @@ static void walk(qn_rebuild *r, qn_rebuild_fn each) {
     for (size_t i = 0; i < g->values.n; i++) r->map[i] = QN_VAL_NONE;
     for (size_t i = 0; i < g->values.n && to->error.status == QN_OK; i++) {
         const qn_ir_value *v = &g->values.at[i];
+        if (v->kind == QN_VALUE_CONSTANT && r->needed && !r->needed[i]) continue;
         if (v->kind != QN_VALUE_RESULT) r->map[i] = copy_leaf(r, v);
         else if (v->output == 0) visit(r, each, v->node);
     }
@@ -127,9 +127,8 @@ static void walk(qn_rebuild *r, qn_rebuild_fn each) {
 }
 
 /* inside: the graph the new one is to be a body of, or NULL. */
-static qn_status rebuild_in(const qn_graph *from, const int64_t *symbols, qn_rebuild_fn each, void *user, qn_graph *inside,
-                            qn_graph **to, qn_error *error) {
-    qn_rebuild r = {from, NULL, symbols, NULL, user};
+static qn_status rebuild_in(qn_rebuild r, qn_rebuild_fn each, qn_graph *inside, qn_graph **to, qn_error *error) {
+    const qn_graph *from = r.from;
     *to = NULL;
     if (from->error.status != QN_OK) return qn_graph_error(from, error);
     if (qn_ir_create(inside ? 0 : from->arena.limit, inside ? &inside->arena : NULL, &r.to) != QN_OK)
@@ -149,11 +148,16 @@ static qn_status rebuild_in(const qn_graph *from, const int64_t *symbols, qn_reb
 
 qn_status qn_ir_rebuild(const qn_graph *from, const int64_t *symbols, qn_rebuild_fn each, void *user, qn_graph **to,
                         qn_error *error) {
-    return rebuild_in(from, symbols, each, user, NULL, to, error);
+    return rebuild_in((qn_rebuild){.from = from, .symbols = symbols, .user = user}, each, NULL, to, error);
+}
+
+qn_status qn_ir_rebuild_needed(const qn_graph *from, const uint8_t *needed, qn_rebuild_fn each, void *user, qn_graph **to,
+                               qn_error *error) {
+    return rebuild_in((qn_rebuild){.from = from, .user = user, .needed = needed}, each, NULL, to, error);
 }
 
 qn_status qn_ir_clone(const qn_graph *body, qn_graph *into, qn_graph **clone, qn_error *error) {
-    return rebuild_in(body, NULL, NULL, NULL, into, clone, error);
+    return rebuild_in((qn_rebuild){.from = body}, NULL, into, clone, error);
 }
 
 /* ---- Other bodies in the same nodes */
@@ -211,7 +215,7 @@ void qn_ir_mark_needed(const qn_graph *g, uint8_t *needed) {
 
 qn_status qn_ir_inline(qn_graph *to, const qn_graph *from, const qn_val *inputs, qn_val *outputs) {
     static const int64_t none[1] = {0};
-    qn_rebuild r = {from, to, none, NULL, NULL};
+    qn_rebuild r = {.from = from, .to = to, .symbols = none};
     uint8_t *needed = qn_arena_resize(&to->arena, NULL, from->values.n + 1, 1);
     int32_t label = to->forced_label;
     r.map = qn_arena_resize(&to->arena, NULL, from->values.n + 1, sizeof *r.map);

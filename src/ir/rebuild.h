@@ -11,6 +11,7 @@ typedef struct qn_rebuild {
     const int64_t *symbols; /* values that replace the symbols, of its bodies as well; NULL: they stay */
     qn_val *map;            /* old value to new; QN_VAL_NONE for one that is gone */
     void *user;
+    const uint8_t *needed; /* per value: constants where it is 0 are left out; NULL: none is */
 } qn_rebuild;
 
 /* What to do with a node: add what replaces it to r->to and set the map of its outputs. A failure of r->to is found anyway. */
@@ -19,6 +20,9 @@ typedef qn_status (*qn_rebuild_fn)(qn_rebuild *r, int32_t node);
 /* A new graph made of the old one. each NULL copies every node. */
 qn_status qn_ir_rebuild(const qn_graph *from, const int64_t *symbols, qn_rebuild_fn each, void *user, qn_graph **to,
                         qn_error *error);
+/* The same without the constants for whose values `needed` is 0. */
+qn_status qn_ir_rebuild_needed(const qn_graph *from, const uint8_t *needed, qn_rebuild_fn each, void *user, qn_graph **to,
+                               qn_error *error);
 /* The node as it is, over the mapped sources. */
 qn_status qn_rebuild_copy(qn_rebuild *r, int32_t node);
 /* The same with its sources given. */

@@ -9,6 +9,13 @@ void qn_emit_many(qn_vjp_call *v, qn_op op, int subop, const void *attr, int n_s
         for (int i = 0; i < n_out; i++) out[i] = QN_VAL_NONE;
 }
 
+void qn_vjp_refuse(qn_vjp_call *v, int slot, const char *why) {
+    if (v->status != QN_OK) return;
+    v->status = QN_UNSUPPORTED;
+    v->why = why;
+    v->why_slot = slot;
+}
+
 qn_val qn_emit1(qn_vjp_call *v, qn_op op, int subop, const void *attr, qn_val a) {
     qn_val out;
     qn_emit_many(v, op, subop, attr, 1, &a, 1, &out);
@@ -126,6 +133,8 @@ qn_val qn_e_window(qn_vjp_call *v, qn_val a, int rank, const int64_t *d, const i
     at.shape = dims(rank, d);
     at.strides = dims(rank, strides);
     at.offset = offset;
+    int64_t own[QN_MAX_RANK];
+    if (v->status == QN_OK && v->emitter->strides && v->emitter->strides(v->emitter->self, a, own)) a = qn_e_cont(v, a);
     return qn_e_cont(v, qn_emit1(v, QN_OP_view, 0, &at, a));
 }
 

@@ -366,9 +366,7 @@ static qn_val bias_grad(qn_vjp_call *v) {
 }
 
 /* What the windows left over at the end of each axis, which the adjoint must put back. */
-static qn_dims left_over(qn_vjp_call *v, const qn_attr_conv *at) {
-    qn_shape x = qn_shape_of(v, v->src[0]), w = qn_shape_of(v, v->src[1]);
-    geometry g = GEOMETRY_OF(at);
+static qn_dims left_over(qn_shape x, qn_shape w, geometry g) {
     qn_dims more;
     memset(&more, 0, sizeof more);
     more.rank = x.rank - 2;
@@ -387,7 +385,8 @@ void qn_vjp_conv(qn_vjp_call *v) {
     if (v->want[0]) {
         qn_attr_conv_transpose at = qn_attr_conv_transpose_default();
         COPY_GEOMETRY(at, from);
-        at.output_padding = left_over(v, from);
+        geometry how = GEOMETRY_OF(from);
+        at.output_padding = left_over(qn_shape_of(v, v->src[0]), qn_shape_of(v, v->src[1]), how);
         v->out[0] = qn_emit2(v, QN_OP_conv_transpose, 0, &at, v->grad[0], v->src[1]);
     }
     if (v->want[1]) {
@@ -410,5 +409,24 @@ void qn_vjp_conv_transpose(qn_vjp_call *v) {
         qn_attr_conv_back_w at = qn_attr_conv_back_w_default();
         COPY_GEOMETRY(at, from);
         v->out[1] = weights_grad(v, &at, v->src[0], v->grad[0]);
+    }
+}
+
+/* dw is linear in g and in x: <up, dw> is <g, conv(x, up)>. */
+void qn_vjp_conv_back_w(qn_vjp_call *v) {
+    const qn_attr_conv_back_w *from = v->attr;
+    qn_val up = v->grad[0], g = v->src[0], x = v->src[1];
+    if (is_empty(v, up) || is_empty(v, g) || is_empty(v, x)) return;
+    if (v->want[0]) {
+        qn_attr_conv at = qn_attr_conv_default();
+        COPY_GEOMETRY(at, from);
+        v->out[0] = qn_emit2(v, QN_OP_conv, 0, &at, x, up);
+    }
+    if (v->want[1]) {
+        qn_attr_conv_transpose at = qn_attr_conv_transpose_default();
+        geometry how = GEOMETRY_OF(from);
+        COPY_GEOMETRY(at, from);
+        at.output_padding = left_over(qn_shape_of(v, x), qn_shape_of(v, up), how);
+        v->out[1] = qn_emit2(v, QN_OP_conv_transpose, 0, &at, g, up);
     }
 }

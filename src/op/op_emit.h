@@ -17,6 +17,8 @@ typedef struct qn_emitter {
     /* Shape and dtype of a value; valid until the next apply. */
     const qn_shape *(*shape)(void *self, qn_val value);
     qn_graph *graph; /* that apply adds to, for rules that must build bodies for it; NULL when ops run at once */
+    /* Byte strides of a value, one per axis; 0 when it is dense. NULL: values have no layout, which is the same as dense. */
+    int (*strides)(void *self, qn_val value, int64_t *stride);
 } qn_emitter;
 
 struct qn_vjp_call {
@@ -30,7 +32,12 @@ struct qn_vjp_call {
     int want[QN_MAX_SRC];
     qn_val out[QN_MAX_SRC];
     qn_status status;
+    const char *why; /* of a rule that refused, else NULL */
+    int why_slot;    /* the source it refused, -1 when it is none of the op's own */
 };
+
+/* A rule's way to say that it has no gradient for a source: fails v as UNSUPPORTED. `why` is a constant string. */
+void qn_vjp_refuse(qn_vjp_call *v, int slot, const char *why);
 
 /* Any op with one output. attr NULL takes the defaults. */
 qn_val qn_emit1(qn_vjp_call *v, qn_op op, int subop, const void *attr, qn_val a);
@@ -61,7 +68,7 @@ qn_val qn_e_untile(qn_vjp_call *v, qn_val g, int rank, const int64_t *d);  /* re
 qn_val qn_e_untile_like(qn_vjp_call *v, qn_val g, qn_val like);
 /* Elements [start, start + n) on one axis (counted from the front), copied. */
 qn_val qn_e_slice(qn_vjp_call *v, qn_val a, int axis, int64_t start, int64_t n);
-/* Window with byte strides into contiguous a, copied. */
+/* Window with byte strides into the contiguous form of a, copied. */
 qn_val qn_e_window(qn_vjp_call *v, qn_val a, int rank, const int64_t *d, const int64_t *strides, int64_t offset);
 
 #endif

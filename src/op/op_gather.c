@@ -191,3 +191,11 @@ void qn_vjp_set_rows(qn_vjp_call *v) {
     }
     if (v->want[1]) v->out[1] = qn_e_like(v, qn_emit2(v, QN_OP_set_rows_back, 0, NULL, g, v->src[2]), v->src[1]);
 }
+
+void qn_vjp_get_rows_back(qn_vjp_call *v) { qn_vjp_scatter_add_rows(v); }
+
+/* Every row goes back where it came from; of several from one place the last one stays, which is the one that counted. */
+void qn_vjp_set_rows_back(qn_vjp_call *v) {
+    qn_val up = v->grad[0], zeros = qn_e_cast(v, qn_e_zeros(v, v->src[0]), qn_shape_of(v, up).dtype);
+    if (v->want[0]) v->out[0] = qn_emit3(v, QN_OP_set_rows, 0, NULL, zeros, up, v->src[1]);
+}

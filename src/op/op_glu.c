@@ -1,5 +1,5 @@
 /* glu: act(u) v for the two halves of one tensor, or for two tensors; six gates. glu_back: both gradients. */
-#include "op/op_emit.h"
+#include "op/op_tape.h"
 #include "op/ref.h"
 #include "op/scalar_math.h"
 
@@ -154,3 +154,42 @@ void qn_vjp_glu(qn_vjp_call *v) {
     v->out[0] = out[0];
     v->out[1] = out[1];
 }
+
+/* ---- Second order: the gate as a product of ops, and that one's gradient */
+
+/* swiglu_oai: both clamps, then u' sigmoid(alpha u') (v' + 1). */
+static qn_val limited_gate(qn_vjp_call *v, qn_val u, qn_val w) {
+    const qn_attr_glu_back *at = v->attr;
+    qn_attr_clamp top = qn_attr_clamp_default(), both = qn_attr_clamp_default();
+    top.max = both.max = at->limit;
+    both.min = -at->limit;
+    qn_val cu = qn_emit1(v, QN_OP_clamp, 0, &top, u), cw = qn_emit1(v, QN_OP_clamp, 0, &both, w);
+    qn_val share = qn_e_unary(v, QN_UNARY_sigmoid, qn_e_scale(v, cu, (double)at->alpha, 0));
+    return qn_e_mul(v, qn_e_mul(v, cu, share), qn_e_scale(v, cw, 1, 1));
+}
+
+static qn_val gate_of(qn_vjp_call *v, qn_val u, qn_val w) {
+    static const qn_unary acts[] = {[QN_GLU_reglu] = QN_UNARY_relu,
+                                    [QN_GLU_geglu] = QN_UNARY_gelu,
+                                    [QN_GLU_swiglu] = QN_UNARY_silu,
+                                    [QN_GLU_geglu_erf] = QN_UNARY_gelu_erf,
+                                    [QN_GLU_geglu_quick] = QN_UNARY_gelu_quick};
+    if (v->subop == QN_GLU_swiglu_oai) return limited_gate(v, u, w);
+    return qn_e_mul(v, qn_e_unary(v, acts[v->subop], u), w);
+}
+
+static void glu_back_formula(qn_vjp_call *v, qn_op_tape *t, qn_val *out) {
+    const qn_attr_glu_back *at = v->attr;
+    qn_val by[2] = {qn_op_wide(v, v->src[1]), v->n_src > 2 ? qn_op_wide(v, v->src[2]) : QN_VAL_NONE};
+    qn_val g = qn_op_wide(v, v->src[0]), u = by[0], w = by[1];
+    if (w == QN_VAL_NONE) {
+        qn_shape s = qn_shape_of(v, u);
+        int64_t half = s.d[s.rank - 1] / 2;
+        u = qn_e_slice(v, by[0], s.rank - 1, at->swapped ? half : 0, half);
+        w = qn_e_slice(v, by[0], s.rank - 1, at->swapped ? 0 : half, half);
+    }
+    qn_val y = gate_of(v, u, w);
+    qn_op_tape_back(t, v, 1, &y, &g, by[1] == QN_VAL_NONE ? 1 : 2, by, out);
+}
+
+void qn_vjp_glu_back(qn_vjp_call *v) { qn_op_vjp_of_formula(v, glu_back_formula); }

@@ -150,6 +150,7 @@ typedef struct subop_list {
 
 static const subop_list subops[QN_OP_COUNT] = {[QN_OP_unary] = {QN_UNARY_COUNT, unary_names},
                                                [QN_OP_unary_back] = {QN_UNARY_COUNT, unary_names},
+                                               [QN_OP_unary_back2] = {QN_UNARY_COUNT, unary_names},
                                                [QN_OP_glu] = {QN_GLU_COUNT, glu_names},
                                                [QN_OP_glu_back] = {QN_GLU_COUNT, glu_names},
                                                [QN_OP_arith] = {QN_ARITH_COUNT, arith_names},
@@ -157,6 +158,7 @@ static const subop_list subops[QN_OP_COUNT] = {[QN_OP_unary] = {QN_UNARY_COUNT, 
                                                [QN_OP_logic] = {QN_LOGIC_COUNT, logic_names},
                                                [QN_OP_math] = {QN_MATH_COUNT, math_names},
                                                [QN_OP_math_back] = {QN_MATH_COUNT, math_names},
+                                               [QN_OP_math_back2] = {QN_MATH_COUNT, math_names},
                                                [QN_OP_reduce] = {QN_REDUCE_COUNT, reduce_names},
                                                [QN_OP_reduce_back] = {QN_REDUCE_COUNT, reduce_names},
                                                [QN_OP_arg_reduce] = {QN_ARG_REDUCE_COUNT, arg_reduce_names},
@@ -164,6 +166,7 @@ static const subop_list subops[QN_OP_COUNT] = {[QN_OP_unary] = {QN_UNARY_COUNT, 
                                                [QN_OP_scan_back] = {QN_SCAN_COUNT, scan_names},
                                                [QN_OP_pool] = {QN_REDUCE_COUNT, reduce_names},
                                                [QN_OP_pool_back] = {QN_REDUCE_COUNT, reduce_names},
+                                               [QN_OP_pool_tangent] = {QN_REDUCE_COUNT, reduce_names},
                                                [QN_OP_linear_glu] = {QN_GLU_COUNT, glu_names}};
 
 /* ---- Descriptions. One function per op, because only a scope of its own can give the field macros the struct's name, which

@@ -129,6 +129,14 @@ qn_status qn_infer_transpose(qn_infer_call *c) {
     return qn_out_shape(c, 0, a->dtype, rank, d);
 }
 
+/* The very view that a is. */
+qn_status qn_infer_barrier(qn_infer_call *c) {
+    const qn_tensor *a = c->src[0];
+    memcpy(c->view_stride, a->stride, sizeof a->stride);
+    c->view_offset = a->offset;
+    return qn_out_shape(c, 0, a->dtype, a->rank, a->shape);
+}
+
 /* ---- References */
 
 qn_status qn_ref_dup(const qn_call *c) {
@@ -145,6 +153,7 @@ static qn_status writes_nothing(const qn_call *c) {
 qn_status qn_ref_reshape(const qn_call *c) { return writes_nothing(c); }
 qn_status qn_ref_permute(const qn_call *c) { return writes_nothing(c); }
 qn_status qn_ref_transpose(const qn_call *c) { return writes_nothing(c); }
+qn_status qn_ref_barrier(const qn_call *c) { return writes_nothing(c); }
 
 /* ---- Gradients */
 
@@ -187,4 +196,9 @@ void qn_vjp_permute(qn_vjp_call *v) {
 
 void qn_vjp_transpose(qn_vjp_call *v) {
     if (v->want[0]) v->out[0] = qn_e_like(v, qn_e_transpose(v, v->grad[0]), v->src[0]);
+}
+
+/* What it waits for has no part in the result. */
+void qn_vjp_barrier(qn_vjp_call *v) {
+    if (v->want[0]) v->out[0] = v->grad[0];
 }

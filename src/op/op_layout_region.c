@@ -246,12 +246,40 @@ static qn_dims dims_of(int rank, const int64_t *d) {
     return list;
 }
 
-/* Shapes are all a rule sees, so the window is taken to lie in a contiguous a. */
+/* The window of a view whose source has strides of its own, so that it counts bytes over those: what comes back is added up over
+ * the bytes that the source spans, and its elements take theirs from there. */
+static qn_val strided_view_grad(qn_vjp_call *v, const window *w, const int64_t *strides) {
+    qn_shape a = qn_shape_of(v, v->src[0]);
+    window own = {a.rank, a.d, {0}, 0, qn_dtype_describe((qn_dtype)a.dtype)};
+    int64_t low, high;
+    memcpy(own.stride, strides, sizeof own.stride);
+    if (is_empty(&own) || span_of(&own, &low, &high) >= 0) return QN_VAL_NONE;
+    int64_t units = (high - low) / own.dtype->bytes;
+    window part = *w;
+    part.offset -= low;
+    own.offset = -low;
+    uint32_t wide = qn_shape_of(v, v->grad[0]).dtype == QN_DTYPE_F64 ? QN_DTYPE_F64 : QN_DTYPE_F32;
+    rescale(&part, wide);
+    rescale(&own, wide);
+    qn_attr_view_back back = qn_attr_view_back_default();
+    back.shape = dims_of(1, &units);
+    back.strides = dims_of(part.rank, part.stride);
+    back.offset = part.offset;
+    qn_val flat = qn_emit1(v, QN_OP_view_back, 0, &back, v->grad[0]);
+    return qn_e_window(v, flat, own.rank, own.d, own.stride, own.offset);
+}
+
+/* In a graph values have no layout: the window lies in the contiguous form of a, which a plan makes where it must. */
 void qn_vjp_view(qn_vjp_call *v) {
     const qn_attr_view *at = v->attr;
     qn_shape a = qn_shape_of(v, v->src[0]), g = qn_shape_of(v, v->grad[0]);
+    int64_t strides[QN_MAX_RANK] = {0};
     if (!v->want[0] || v->status != QN_OK) return;
     window w = window_of(&at->strides, at->offset, at->shape.rank, at->shape.d, a.dtype);
+    if (v->emitter->strides && v->emitter->strides(v->emitter->self, v->src[0], strides)) {
+        v->out[0] = strided_view_grad(v, &w, strides);
+        return;
+    }
     rescale(&w, g.dtype == QN_DTYPE_F64 ? QN_DTYPE_F64 : QN_DTYPE_F32);
     qn_attr_view_back back = qn_attr_view_back_default();
     back.shape = dims_of(a.rank, a.d);

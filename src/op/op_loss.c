@@ -2,7 +2,7 @@
  * formula, not of its usual special case. */
 #include <math.h>
 
-#include "op/op_emit.h"
+#include "op/op_tape.h"
 #include "op/product.h"
 #include "op/softmax.h"
 
@@ -111,3 +111,19 @@ void qn_vjp_cross_entropy_loss(qn_vjp_call *v) {
     qn_val likelihood = qn_emit1(v, QN_OP_log_soft_max, 0, NULL, v->src[0]);
     v->out[1] = qn_e_mul(v, likelihood, qn_e_scale(v, v->grad[0], -1 / rows, 0));
 }
+
+/* (mass softmax - labels) g / rows, as ops. */
+static void cross_entropy_loss_back_formula(qn_vjp_call *v, qn_op_tape *t, qn_val *out) {
+    (void)t;
+    qn_val x = v->src[1], labels = v->src[2];
+    qn_shape s = qn_shape_of(v, x);
+    const int64_t one[1] = {1};
+    double rows = 1;
+    for (int k = 1; k < s.rank; k++) rows *= (double)qn_sd(&s, k);
+    if (rows == 0) return;
+    qn_val share = qn_e_mul(v, qn_emit1(v, QN_OP_soft_max, 0, NULL, x), qn_e_sum_rows(v, labels));
+    qn_val step = qn_e_scale(v, qn_e_reshape(v, v->src[0], 1, one), 1 / rows, 0);
+    out[0] = qn_e_mul(v, qn_e_sub(v, share, labels), step);
+}
+
+void qn_vjp_cross_entropy_loss_back(qn_vjp_call *v) { qn_op_vjp_of_formula(v, cross_entropy_loss_back_formula); }

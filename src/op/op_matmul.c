@@ -281,6 +281,18 @@ void qn_vjp_mul_mat_id(qn_vjp_call *v) {
     }
 }
 
+/* y[id] = sum of g bT: for g each row of b through its matrix, for b each row of g through the matrix turned, added up over the
+ * ids that shared a row. */
+void qn_vjp_out_prod_id(qn_vjp_call *v) {
+    qn_val up = v->grad[0], b = v->src[0], g = v->src[1], ids = v->src[2];
+    qn_shape r = qn_shape_of(v, b);
+    int64_t rows[3] = {qn_sd(&r, 2), qn_sd(&r, 1), qn_sd(&r, 0)};
+    if (v->want[1]) v->out[1] = qn_e_like(v, qn_emit3(v, QN_OP_mul_mat_id, 0, NULL, up, b, ids), g);
+    if (!v->want[0]) return;
+    qn_val back = qn_emit3(v, QN_OP_mul_mat_id, 0, NULL, qn_e_transpose(v, up), g, ids);
+    v->out[0] = qn_e_like(v, qn_e_untile(v, back, 3, rows), b);
+}
+
 /* [batch, n, columns] read from the last row to the first. */
 static qn_val flip_rows(qn_vjp_call *v, qn_val x, int64_t size, const int64_t *d) {
     int64_t row = d[2] * size, strides[3] = {d[1] * row, -row, size};

@@ -2,7 +2,7 @@
  * those are a mul and an add. A set of elements that is normalised together is a `span`: one row, or the channels of a group. */
 #include <math.h>
 
-#include "op/op_emit.h"
+#include "op/op_tape.h"
 #include "op/ref.h"
 
 /* ---- Shape rules */
@@ -259,3 +259,77 @@ void qn_vjp_group_norm(qn_vjp_call *v) {
     at.eps = forward->eps;
     v->out[0] = qn_emit2(v, QN_OP_group_norm_back, 0, &at, v->grad[0], v->src[0]);
 }
+
+/* ---- Second order: the gradients above as formulas of ops */
+
+static double eps_attr(const qn_vjp_call *v) { return (double)((const qn_attr_norm_back *)v->attr)->eps; }
+static qn_val row_mean(qn_vjp_call *v, qn_val x) { return qn_emit1(v, QN_OP_mean, 0, NULL, x); }
+/* sqrt(mean of d^2 + eps) */
+static qn_val row_root(qn_vjp_call *v, qn_val d) {
+    qn_val square = row_mean(v, qn_emit1(v, QN_OP_sqr, 0, NULL, d));
+    return qn_emit1(v, QN_OP_sqrt, 0, NULL, qn_e_scale(v, square, 1, eps_attr(v)));
+}
+
+/* (g - mean(g) - h mean(g h)) / s; without centring the mean of g stays. */
+static void row_formula(qn_vjp_call *v, int centred, qn_val *out) {
+    qn_val g = qn_op_wide(v, v->src[0]), d = qn_op_wide(v, v->src[1]);
+    if (centred) d = qn_e_sub(v, d, row_mean(v, d));
+    qn_val s = row_root(v, d), h = qn_e_div(v, d, s), along = qn_e_mul(v, h, row_mean(v, qn_e_mul(v, g, h)));
+    if (centred) g = qn_e_sub(v, g, row_mean(v, g));
+    out[0] = qn_e_div(v, qn_e_sub(v, g, along), s);
+}
+
+static void norm_back_formula(qn_vjp_call *v, qn_op_tape *t, qn_val *out) {
+    (void)t;
+    row_formula(v, 1, out);
+}
+static void rms_norm_back_formula(qn_vjp_call *v, qn_op_tape *t, qn_val *out) {
+    (void)t;
+    row_formula(v, 0, out);
+}
+
+/* The gradient of x / max(|x|, eps). The floor is put under the square, because a root has no slope at zero. */
+static void l2_norm_back_formula(qn_vjp_call *v, qn_op_tape *t, qn_val *out) {
+    qn_val g = qn_op_wide(v, v->src[0]), x = qn_op_wide(v, v->src[1]);
+    qn_attr_clamp floor = qn_attr_clamp_default();
+    floor.min = (float)(eps_attr(v) * eps_attr(v));
+    qn_val square = qn_emit1(v, QN_OP_clamp, 0, &floor, qn_e_sum_rows(v, qn_emit1(v, QN_OP_sqr, 0, NULL, x)));
+    qn_val y = qn_e_div(v, x, qn_emit1(v, QN_OP_sqrt, 0, NULL, square));
+    qn_op_tape_back(t, v, 1, &y, &g, 1, &x, out);
+}
+
+/* Channels [first, first + n) of g and x [batch, channels, area], in groups of `per`, as rows of norm_back. */
+static qn_val group_rows(qn_vjp_call *v, qn_val g, qn_val x, int64_t first, int64_t n, int64_t per) {
+    const qn_attr_group_norm_back *from = v->attr;
+    qn_attr_norm_back at = qn_attr_norm_back_default();
+    qn_shape s = qn_shape_of(v, x);
+    int64_t rows[2] = {s.d[0] * (n / per), per * s.d[2]}, part[3] = {s.d[0], n, s.d[2]};
+    at.eps = from->eps;
+    g = qn_e_reshape(v, qn_e_slice(v, g, 1, first, n), 2, rows);
+    x = qn_e_reshape(v, qn_e_slice(v, x, 1, first, n), 2, rows);
+    return qn_e_reshape(v, qn_emit2(v, QN_OP_norm_back, 0, &at, g, x), 3, part);
+}
+
+/* The last group may be shorter than the others. */
+static void group_norm_back_formula(qn_vjp_call *v, qn_op_tape *t, qn_val *out) {
+    (void)t;
+    qn_shape s = qn_shape_of(v, v->src[1]);
+    int64_t channels = qn_sd(&s, 2), groups = ((const qn_attr_group_norm_back *)v->attr)->n_groups;
+    int64_t per = (channels + groups - 1) / groups, rest = per ? channels % per : 0;
+    int64_t flat[3] = {qn_sd(&s, 3), channels, qn_sd(&s, 1) * qn_sd(&s, 0)};
+    if (channels == 0 || flat[0] == 0) return;
+    qn_val g = qn_e_reshape(v, qn_op_wide(v, v->src[0]), 3, flat), x = qn_e_reshape(v, qn_op_wide(v, v->src[1]), 3, flat);
+    qn_val y = channels > rest ? group_rows(v, g, x, 0, channels - rest, per) : QN_VAL_NONE;
+    if (rest) {
+        qn_attr_concat at = qn_attr_concat_default();
+        at.axis = 1;
+        qn_val last = group_rows(v, g, x, channels - rest, rest, rest);
+        y = y == QN_VAL_NONE ? last : qn_emit2(v, QN_OP_concat, 0, &at, y, last);
+    }
+    out[0] = qn_e_like(v, y, v->src[1]);
+}
+
+void qn_vjp_norm_back(qn_vjp_call *v) { qn_op_vjp_of_formula(v, norm_back_formula); }
+void qn_vjp_rms_norm_back(qn_vjp_call *v) { qn_op_vjp_of_formula(v, rms_norm_back_formula); }
+void qn_vjp_l2_norm_back(qn_vjp_call *v) { qn_op_vjp_of_formula(v, l2_norm_back_formula); }
+void qn_vjp_group_norm_back(qn_vjp_call *v) { qn_op_vjp_of_formula(v, group_norm_back_formula); }

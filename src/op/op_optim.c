@@ -60,6 +60,18 @@ qn_status qn_infer_opt_step_sgd(qn_infer_call *c) {
     return QN_OK;
 }
 
+/* A sum over several runs. What is added may be narrower than the sum. */
+qn_status qn_infer_accumulate(qn_infer_call *c) {
+    const qn_tensor *sum = c->src[0], *keep = c->src[2];
+    QN_TRY(qn_need_same_shape(c, 1, 0));
+    if (keep && qn_tensor_count(keep) != 1) return qn_reject_src(c, 2, QN_REASON_SHAPE_COUNT, -1, 1, qn_tensor_count(keep));
+    if (c->src[1]->dtype == QN_DTYPE_F64) QN_TRY(qn_need_f64_pair(c, 1, 0));
+    if (!(sum->flags & QN_TENSOR_PARAM)) return qn_reject_src(c, 0, QN_REASON_NOT_PARAMETER, -1, 0, 0);
+    c->flops_each = 2;
+    qn_out_like(c, 0, sum, sum->dtype);
+    return QN_OK;
+}
+
 /* ---- References */
 
 qn_status qn_ref_opt_step_adamw(const qn_call *c) {
@@ -99,6 +111,22 @@ qn_status qn_ref_opt_step_sgd(const qn_call *c) {
             qn_load_row(grad, qn_row(&it, grad), first, some, gx);
             for (int64_t i = 0; i < some; i++) wx[i] = wx[i] * (1 - h[0] * h[1]) - h[0] * gx[i];
             qn_store_row(w, qn_row(&it, w), first, some, wx);
+        }
+    return QN_OK;
+}
+
+qn_status qn_ref_accumulate(const qn_call *c) {
+    const qn_tensor *sum = c->dst[0], *g = c->src[1], *keep = c->n_src > 2 ? c->src[2] : NULL;
+    double scale = (double)((const qn_attr_accumulate *)c->attr)->scale, left = 1, x[QN_RUN], more[QN_RUN];
+    if (keep) left = qn_load_one((qn_dtype)keep->dtype, qn_at(keep, 0));
+    qn_rows it;
+    for (qn_rows_begin(&it, sum->rank, sum->shape); it.live; qn_rows_next(&it))
+        for (int64_t first = 0; first < it.n; first += QN_RUN) {
+            int64_t some = qn_some(it.n, first);
+            qn_load_row(sum, qn_row(&it, sum), first, some, x);
+            qn_load_row(g, qn_row(&it, g), first, some, more);
+            for (int64_t i = 0; i < some; i++) x[i] = (left == 0 ? 0 : left * x[i]) + scale * more[i];
+            qn_store_row(sum, qn_row(&it, sum), first, some, x);
         }
     return QN_OK;
 }

@@ -252,3 +252,57 @@ void qn_vjp_pool_2d(qn_vjp_call *v) {
     at.p1 = from->p1;
     v->out[0] = qn_emit2(v, QN_OP_pool_2d_back, 0, &at, v->grad[0], v->src[0]);
 }
+
+/* ---- Second order. Both gradients are linear in g, and x only chooses. Of an average the transpose is the average itself; of a
+ * maximum it is what lies where the maximum was found, which the general pool knows. */
+
+static qn_val maximum_tangent(qn_vjp_call *v, int axes, const int32_t *k, const int32_t *s, const int32_t *p) {
+    qn_attr_pool_tangent at = qn_attr_pool_tangent_default();
+    qn_shape x = qn_shape_of(v, v->src[1]);
+    uint32_t dtype = qn_shape_of(v, v->grad[0]).dtype;
+    int rank = x.rank < axes ? axes : x.rank;
+    int64_t d[QN_MAX_RANK];
+    for (int i = 0; i < rank; i++) d[rank - 1 - i] = qn_sd(&x, i);
+    at.kernel.rank = at.stride.rank = at.padding.rank = axes;
+    for (int i = 0; i < axes; i++) { /* the attributes count from the last axis, the lists from the first */
+        at.kernel.d[axes - 1 - i] = k[i];
+        at.stride.d[axes - 1 - i] = s[i];
+        at.padding.d[axes - 1 - i] = p[i];
+    }
+    qn_val t = qn_e_reshape(v, v->grad[0], rank, d), at_x = qn_e_reshape(v, qn_e_cast(v, v->src[1], dtype), rank, d);
+    return qn_e_like(v, qn_emit2(v, QN_OP_pool_tangent, QN_REDUCE_max, &at, t, at_x), v->src[0]);
+}
+
+void qn_vjp_pool_1d_back(qn_vjp_call *v) {
+    const qn_attr_pool_1d_back *from = v->attr;
+    if (!v->want[0]) return;
+    if (from->kind == POOL_MAX) {
+        v->out[0] = maximum_tangent(v, 1, &from->k, &from->s, &from->p);
+        return;
+    }
+    qn_attr_pool_1d at = qn_attr_pool_1d_default();
+    at.kind = from->kind;
+    at.k = from->k;
+    at.s = from->s;
+    at.p = from->p;
+    v->out[0] = qn_e_like(v, qn_emit1(v, QN_OP_pool_1d, 0, &at, v->grad[0]), v->src[0]);
+}
+
+void qn_vjp_pool_2d_back(qn_vjp_call *v) {
+    const qn_attr_pool_2d_back *from = v->attr;
+    if (!v->want[0]) return;
+    if (from->kind == POOL_MAX) {
+        int32_t k[2] = {from->k0, from->k1}, s[2] = {from->s0, from->s1}, p[2] = {from->p0, from->p1};
+        v->out[0] = maximum_tangent(v, 2, k, s, p);
+        return;
+    }
+    qn_attr_pool_2d at = qn_attr_pool_2d_default();
+    at.kind = from->kind;
+    at.k0 = from->k0;
+    at.k1 = from->k1;
+    at.s0 = from->s0;
+    at.s1 = from->s1;
+    at.p0 = from->p0;
+    at.p1 = from->p1;
+    v->out[0] = qn_e_like(v, qn_emit1(v, QN_OP_pool_2d, 0, &at, v->grad[0]), v->src[0]);
+}

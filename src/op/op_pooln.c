@@ -6,7 +6,10 @@
 #include "op/op_convn.h"
 #include "op/op_emit.h"
 
-_Static_assert(sizeof(qn_attr_pool) == sizeof(qn_attr_pool_back), "the attributes of both ops are one list in the table");
+/* The attributes of all three ops are the same list. */
+_Static_assert(sizeof(qn_attr_pool) == sizeof(qn_attr_pool_back), "shared attributes");
+_Static_assert(sizeof(qn_attr_pool) == sizeof(qn_attr_pool_tangent), "shared attributes");
+_Static_assert(offsetof(qn_attr_pool, ceil_mode) == offsetof(qn_attr_pool_tangent, ceil_mode), "shared attributes");
 
 typedef struct pool_form {
     int reduction; /* qn_reduce */
@@ -75,6 +78,18 @@ qn_status qn_infer_pool(qn_infer_call *c) {
     const qn_tensor *x = c->src[0];
     int64_t d[QN_MAX_RANK];
     QN_TRY(need_pool(c, 0));
+    pool_form f = form_of(c->attr, c->subop, x);
+    for (int k = 0; k < x->rank; k++) d[x->rank - 1 - k] = k < f.axes ? f.of[k].out : qn_ne(x, k);
+    return qn_out_shape(c, 0, x->dtype, x->rank, d);
+}
+
+/* Sources: a direction, then x, which it is a direction at. */
+qn_status qn_infer_pool_tangent(qn_infer_call *c) {
+    const qn_tensor *x = c->src[1];
+    int64_t d[QN_MAX_RANK];
+    QN_TRY(need_pool(c, 1));
+    QN_TRY(qn_need_same_shape(c, 0, 1));
+    QN_TRY(qn_need_same_dtype(c, 0, 1));
     pool_form f = form_of(c->attr, c->subop, x);
     for (int k = 0; k < x->rank; k++) d[x->rank - 1 - k] = k < f.axes ? f.of[k].out : qn_ne(x, k);
     return qn_out_shape(c, 0, x->dtype, x->rank, d);
@@ -205,23 +220,43 @@ static double pool_window(const pool_form *f, const volume *x, const place *wind
     }
 }
 
-qn_status qn_ref_pool(const qn_call *c) {
-    const qn_tensor *x = c->src[0], *y = c->dst[0];
+/* How fast the result of a window changes as its samples move along t. */
+static double tangent_window(const pool_form *f, const volume *t, const volume *x, const place *window) {
+    under u = under_window(f, window);
+    place p = first_under(&u);
+    double sum = 0;
+    switch (f->reduction) {
+    case QN_REDUCE_sum: return sum_under(t, &u);
+    case QN_REDUCE_mean: return sum_under(t, &u) / u.count;
+    case QN_REDUCE_prod:
+        do sum += sample(t, &p) * product_under(x, &u, &p);
+        while (next_under(&u, &p));
+        return sum;
+    default: p = extremum(f, x, &u); return sample(t, &p);
+    }
+}
+
+/* Every window of x, or of t over x when there is one. */
+static qn_status each_window(const qn_call *c, const qn_tensor *t, const qn_tensor *x) {
+    const qn_tensor *y = c->dst[0];
     pool_form f = form_of(c->attr, c->subop, x);
     int64_t shape[QN_MAX_RANK];
     qn_rows it;
     for (int k = 0; k < x->rank; k++) shape[x->rank - 1 - k] = k < f.axes ? f.of[k].out : qn_ne(x, k);
     for (qn_rows_begin(&it, x->rank, shape); it.live; qn_rows_next(&it)) {
-        volume from = volume_of(&f, x, &it);
+        volume from = volume_of(&f, x, &it), along = volume_of(&f, t ? t : x, &it);
         char *row = qn_row(&it, y);
         for (int64_t o = 0; o < it.n; o++) {
             place window = place_of(&f, &it, o);
-            double v = pool_window(&f, &from, &window);
+            double v = t ? tangent_window(&f, &along, &from, &window) : pool_window(&f, &from, &window);
             qn_store_row(y, row, o, 1, &v);
         }
     }
     return QN_OK;
 }
+
+qn_status qn_ref_pool(const qn_call *c) { return each_window(c, NULL, c->src[0]); }
+qn_status qn_ref_pool_tangent(const qn_call *c) { return each_window(c, c->src[0], c->src[1]); }
 
 /* What a window passes back to one of its samples, of the gradient of its result. */
 static double share_of(const pool_form *f, const volume *x, const place *window, const place *at) {
@@ -285,4 +320,26 @@ void qn_vjp_pool(qn_vjp_call *v) {
     at.count_include_pad = from->count_include_pad;
     at.ceil_mode = from->ceil_mode;
     v->out[0] = qn_emit2(v, QN_OP_pool_back, v->subop, &at, v->grad[0], v->src[0]);
+}
+
+/* Where x only chooses, or has no part at all, moving it changes nothing. */
+static void refuse_product(qn_vjp_call *v) {
+    if (v->want[1] && v->subop == QN_REDUCE_prod) qn_vjp_refuse(v, 1, "second order of a product is not provided");
+}
+
+void qn_vjp_pool_back(qn_vjp_call *v) {
+    qn_attr_pool_tangent at;
+    memcpy(&at, v->attr, sizeof at);
+    if (v->want[0]) {
+        qn_val up = qn_e_cast(v, v->grad[0], qn_shape_of(v, v->src[1]).dtype);
+        v->out[0] = qn_e_like(v, qn_emit2(v, QN_OP_pool_tangent, v->subop, &at, up, v->src[1]), v->src[0]);
+    }
+    refuse_product(v);
+}
+
+void qn_vjp_pool_tangent(qn_vjp_call *v) {
+    qn_attr_pool_back at;
+    memcpy(&at, v->attr, sizeof at);
+    if (v->want[0]) v->out[0] = qn_emit2(v, QN_OP_pool_back, v->subop, &at, v->grad[0], v->src[1]);
+    refuse_product(v);
 }

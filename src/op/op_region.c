@@ -7,7 +7,7 @@ enum { RUN = 64 }; /* elements at a time: all registers of the longest program f
 
 qn_status qn_infer_region_code(qn_infer_call *c) {
     const qn_code *code = &((const qn_attr_region *)c->attr)->code;
-    qn_dtype dtypes[QN_MAX_SRC];
+    qn_dtype dtypes[QN_REGION_MAX_SOURCES];
     qn_region region;
     qn_region_fault fault;
     QN_TRY(qn_op_broadcast(c, c->n_src, c->src[0]->dtype));
@@ -24,9 +24,9 @@ qn_status qn_infer_region_code(qn_infer_call *c) {
 typedef struct machine {
     qn_region region;
     int n_src;
-    qn_tensor src[QN_MAX_SRC]; /* stretched to the output */
-    const char *row[QN_MAX_SRC];
-    double in[QN_MAX_SRC][RUN];
+    qn_tensor src[QN_REGION_MAX_SOURCES]; /* stretched to the output */
+    const char *row[QN_REGION_MAX_SOURCES];
+    double in[QN_REGION_MAX_SOURCES][RUN];
     double at[QN_REGION_MAX_STEPS][RUN]; /* results of the steps */
 } machine;
 

@@ -203,3 +203,27 @@ void qn_vjp_rope_table_back(qn_vjp_call *v) {
     if (v->want[0]) v->out[0] = turned(v, QN_OP_rope_table);
     tables_grad(v, v->src[0], v->grad[0]);
 }
+
+/* One side of <g, rope_table(x)> with the gradients of the tables' gradients as tables. Channels past n_rot had no part in it:
+ * what a rotation by nothing leaves is taken off. */
+static qn_val counterpart(qn_vjp_call *v, qn_op op, qn_val x, const qn_val *tables) {
+    const qn_attr_rope_tables_grad *from = v->attr;
+    qn_attr_rope_table at = qn_attr_rope_table_default();
+    at.n_rot = from->n_rot;
+    at.interleaved = from->interleaved;
+    at.head_dim = from->head_dim;
+    qn_val positions = v->n_src > 2 ? v->src[2] : QN_VAL_NONE, none = qn_e_zeros(v, tables[0]), whole, rest;
+    qn_val turn[4] = {x, tables[0], tables[1], positions}, still[4] = {x, none, none, positions};
+    qn_emit_many(v, op, 0, &at, 4, turn, 1, &whole);
+    if (at.n_rot == 0) return whole;
+    qn_emit_many(v, op, 0, &at, 4, still, 1, &rest);
+    return qn_e_sub(v, whole, rest);
+}
+
+void qn_vjp_rope_tables_grad(qn_vjp_call *v) {
+    qn_val tables[2] = {v->grad[0], v->grad[1]};
+    for (int i = 0; i < 2; i++)
+        if (tables[i] == QN_VAL_NONE) tables[i] = qn_e_zeros(v, v->dst[i]);
+    if (v->want[0]) v->out[0] = counterpart(v, QN_OP_rope_table, v->src[1], tables);
+    if (v->want[1]) v->out[1] = counterpart(v, QN_OP_rope_table_back, v->src[0], tables);
+}

@@ -6,7 +6,7 @@
 #include <math.h>
 
 #include "op/alibi.h"
-#include "op/op_emit.h"
+#include "op/op_tape.h"
 #include "op/product.h"
 
 /* ---- Shape rules */
@@ -265,3 +265,68 @@ void qn_vjp_log_soft_max(qn_vjp_call *v) {
     qn_val share = qn_e_unary(v, QN_UNARY_exp, v->dst[0]);
     v->out[0] = qn_e_sub(v, v->grad[0], qn_e_mul(v, share, qn_e_sum_rows(v, v->grad[0])));
 }
+
+/* ---- Second order */
+
+/* y (g - sum of g y) */
+static qn_val pulled(qn_vjp_call *v, qn_val g, qn_val y) {
+    return qn_e_mul(v, y, qn_e_sub(v, g, qn_e_sum_rows(v, qn_e_mul(v, g, y))));
+}
+
+static void soft_max_back_formula(qn_vjp_call *v, qn_op_tape *t, qn_val *out) {
+    (void)t;
+    double scale = (double)((const qn_attr_soft_max_back *)v->attr)->scale;
+    out[0] = qn_e_scale(v, pulled(v, qn_op_wide(v, v->src[0]), qn_op_wide(v, v->src[1])), scale, 0);
+}
+
+static qn_val exponents(qn_vjp_call *v, int64_t n, double step, double first, uint32_t dtype) {
+    qn_attr_arange at = qn_attr_arange_default();
+    at.stop = (float)n;
+    qn_val i, none = QN_VAL_NONE;
+    qn_emit_many(v, QN_OP_arange, 0, &at, 0, &none, 1, &i);
+    return qn_e_scale(v, qn_e_cast(v, i, dtype), step, first);
+}
+
+/* The heads' slopes, as qn_alibi_slope has them, [heads, 1, 1]. */
+static qn_val slopes(qn_vjp_call *v, double max_bias, int64_t heads, uint32_t dtype) {
+    int64_t full = 1, d[3] = {heads, 1, 1};
+    while (full <= heads / 2) full *= 2;
+    qn_val e = exponents(v, full, -max_bias / (double)full, -max_bias / (double)full, dtype);
+    if (heads > full) {
+        qn_attr_concat at = qn_attr_concat_default();
+        e = qn_emit2(v, QN_OP_concat, 0, &at, e,
+                     exponents(v, heads - full, -max_bias / (double)full, -max_bias / (2 * (double)full), dtype));
+    }
+    return qn_e_reshape(v, qn_emit1(v, QN_OP_math, QN_MATH_exp2, NULL, e), 3, d);
+}
+
+/* What the rows pull, times their slopes, added up over the tiles of the mask; its rows below those of x get nothing. */
+static void soft_max_mask_back_formula(qn_vjp_call *v, qn_op_tape *t, qn_val *out) {
+    (void)t;
+    double max_bias = (double)((const qn_attr_soft_max_mask_back *)v->attr)->max_bias;
+    qn_shape x = qn_shape_of(v, v->src[1]), m = qn_shape_of(v, v->src[2]);
+    int rank = x.rank > m.rank ? x.rank : m.rank;
+    int64_t whole[QN_MAX_RANK], tile[QN_MAX_RANK];
+    if (rank < 2) rank = 2;
+    qn_attr_pad below = qn_attr_pad_default();
+    below.left.rank = below.right.rank = rank;
+    for (int k = 0; k < rank; k++) {
+        whole[rank - 1 - k] = qn_sd(&x, k);
+        tile[rank - 1 - k] = k < 2 ? qn_sd(&x, k) : qn_sd(&m, k);
+        if (qn_sd(&x, k) == 0) return;
+    }
+    below.right.d[rank - 2] = qn_sd(&m, 1) - qn_sd(&x, 1);
+    qn_val d = pulled(v, qn_op_wide(v, v->src[0]), qn_op_wide(v, v->src[1]));
+    if (max_bias > 0 && v->status == QN_OK) {
+        int64_t wide[QN_MAX_RANK] = {1, 1, 1};
+        int r = rank < 3 ? 3 : rank;
+        for (int k = 0; k < r; k++) wide[r - 1 - k] = qn_sd(&x, k);
+        d = qn_e_mul(v, qn_e_reshape(v, d, r, wide), slopes(v, max_bias, qn_sd(&x, 2), qn_shape_of(v, d).dtype));
+    }
+    d = qn_e_untile(v, qn_e_reshape(v, d, rank, whole), rank, tile);
+    if (below.right.d[rank - 2]) d = qn_emit1(v, QN_OP_pad, 0, &below, d);
+    out[0] = qn_e_like(v, d, v->src[2]);
+}
+
+void qn_vjp_soft_max_back(qn_vjp_call *v) { qn_op_vjp_of_formula(v, soft_max_back_formula); }
+void qn_vjp_soft_max_mask_back(qn_vjp_call *v) { qn_op_vjp_of_formula(v, soft_max_mask_back_formula); }

@@ -87,6 +87,24 @@ void qn_vjp_ssm_conv(qn_vjp_call *v) {
         if (v->want[i]) v->out[i] = out[i];
 }
 
+/* dx and dw are linear in g, and each in the other's operand: every part is one of the two ops again. */
+void qn_vjp_ssm_conv_back(qn_vjp_call *v) {
+    qn_val g = v->src[0], x = v->src[1], w = v->src[2], to_x = v->grad[0], to_w = v->grad[1], out[2];
+    if (v->want[0]) {
+        qn_val a = to_x == QN_VAL_NONE ? to_x : qn_emit2(v, QN_OP_ssm_conv, 0, NULL, to_x, w);
+        qn_val b = to_w == QN_VAL_NONE ? to_w : qn_emit2(v, QN_OP_ssm_conv, 0, NULL, x, to_w);
+        v->out[0] = a == QN_VAL_NONE ? b : b == QN_VAL_NONE ? a : qn_e_add(v, a, b);
+    }
+    if (v->want[1] && to_w != QN_VAL_NONE) {
+        qn_emit_many(v, QN_OP_ssm_conv_back, 0, NULL, 3, (qn_val[]){g, x, to_w}, 2, out);
+        v->out[1] = out[0];
+    }
+    if (v->want[2] && to_x != QN_VAL_NONE) {
+        qn_emit_many(v, QN_OP_ssm_conv_back, 0, NULL, 3, (qn_val[]){g, to_x, w}, 2, out);
+        v->out[2] = out[1];
+    }
+}
+
 /* ---- Scan. With step = softplus(dt) and decay = e^{step a}: h = decay h' + step x b, y = sum over the state of h c. */
 
 typedef struct scan {

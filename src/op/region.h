@@ -17,7 +17,13 @@
 
 #include "op/op.h"
 
-enum { QN_REGION_MAX_STEPS = QN_MAX_WORDS / 2, QN_REGION_MAX_OUTPUTS = 4, QN_REGION_MAX_OPERANDS = 3, QN_REGION_STEP_BIT = 128 };
+enum {
+    QN_REGION_MAX_STEPS = QN_MAX_WORDS / 2,
+    QN_REGION_MAX_SOURCES = 10,
+    QN_REGION_MAX_OUTPUTS = 4,
+    QN_REGION_MAX_OPERANDS = 3,
+    QN_REGION_STEP_BIT = 128
+};
 
 typedef enum qn_region_kind {
 #define QN_REGION_KIND(name, operands, subops, types, formula) QN_REGION_##name,

@@ -59,6 +59,16 @@ static int has_callbacks(const qn_graph *body) {
     return 0;
 }
 
+int qn_pass_claims(const qn_pass_run *run, int op, int subop, const qn_graph *g, const int32_t *nodes, int n) {
+    const qn_pass_options *o = run->options;
+    if (!o->claims || o->claims(o->claims_user, op, subop)) return 1;
+    for (int i = 0; i < n; i++) {
+        const qn_ir_node *part = &g->nodes.at[nodes[i]];
+        if (!qn_op_describe(part->op)->is_view && o->claims(o->claims_user, part->op, part->subop)) return 0;
+    }
+    return 1;
+}
+
 int qn_pass_is_pure(const qn_ir_node *n) {
     const qn_op_info *info = qn_op_describe(n->op);
     for (int i = 0; i < info->n_src; i++)
@@ -68,6 +78,22 @@ int qn_pass_is_pure(const qn_ir_node *n) {
             (qn_ir_body(info, i, n->attr) && has_callbacks(qn_ir_body(info, i, n->attr))))
             return 0;
     return 1;
+}
+
+int qn_pass_try(qn_graph *g, int op, int subop, int n_src, const qn_val *src, const void *attr, int n_out, qn_val *out) {
+    const qn_shape *shapes[QN_MAX_SRC] = {0};
+    _Alignas(16) char room[QN_ATTR_BYTES_MAX];
+    qn_shape inferred[QN_MAX_DST];
+    qn_result result;
+    const void *bound;
+    int given = 0;
+    memset(&result, 0, sizeof result);
+    if (g->error.status != QN_OK || n_src > QN_MAX_SRC) return 0;
+    for (int i = 0; i < n_src; i++)
+        if (src[i] != QN_VAL_NONE) shapes[i] = &g->values.at[src[i]].probe;
+    return qn_ir_attr_bind(g, qn_op_describe(op), attr, NULL, room, &bound) &&
+           qn_ir_infer(op, subop, n_src, shapes, bound, inferred, &given, &result) == QN_OK && given >= n_out &&
+           qn_graph_apply(g, op, subop, n_src, src, attr, n_out, out) == QN_OK;
 }
 
 const char *qn_graph_pass_name(int number, const char **summary) {

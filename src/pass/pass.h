@@ -22,8 +22,26 @@ typedef struct qn_pass_run {
 int qn_pass_may(qn_pass_run *run, const char *rule, int32_t node);
 /* Tells why something that looked like a rule's pattern was left alone. */
 void qn_pass_missed(qn_pass_run *run, const char *rule, int32_t node, const char *why);
+/* Whether fusing nodes into an op does no harm: there is a kernel for it, or none for any of them either. */
+int qn_pass_claims(const qn_pass_run *run, int op, int subop, const qn_graph *g, const int32_t *nodes, int n);
 /* Whether a name is in a list of names separated by commas. */
 int qn_pass_listed(const char *list, const char *name);
+
+/* Adds a node unless its op refuses, at the upper bounds of the symbols; 0 then, and the graph is as it was. A graph keeps the first
+ * refusal for good, so passes that are not sure ask this way. */
+int qn_pass_try(qn_graph *g, int op, int subop, int n_src, const qn_val *src, const void *attr, int n_out, qn_val *out);
+
+/* How much of a graph there is, to take off what comes later. */
+typedef struct qn_pass_mark {
+    size_t nodes, sources, values;
+} qn_pass_mark;
+
+static inline qn_pass_mark qn_pass_mark_of(const qn_graph *g) { return (qn_pass_mark){g->nodes.n, g->sources.n, g->values.n}; }
+static inline void qn_pass_roll_back(qn_graph *g, qn_pass_mark mark) {
+    g->nodes.n = mark.nodes;
+    g->sources.n = mark.sources;
+    g->values.n = mark.values;
+}
 
 /* Whether a node may be computed once instead of twice, or never: it only makes its outputs out of its sources. State that is updated
  * in place and the caller's own functions are not like that. */

@@ -1,6 +1,7 @@
 /* Computes at plan time what depends on constants only. The reference computes it, so the folded value has the bits the run would
  * have had. Large results stay nodes: a constant costs memory for the life of the graph. */
 #include "op/guard.h"
+#include "op/ref.h"
 #include "pass/pass.h"
 
 enum { FOLD_MOST_BYTES = 1 << 16 };
@@ -12,12 +13,20 @@ typedef struct fold {
 
 static int is_constant(const qn_graph *g, qn_val v) { return v == QN_VAL_NONE || g->values.at[v].kind == QN_VALUE_CONSTANT; }
 
+static int64_t elements(const qn_shape *s) {
+    int64_t n = 1;
+    for (int k = 0; k < s->rank; k++) n *= s->d[k];
+    return n;
+}
+
+/* Not a view that repeats elements: it costs nothing as it is. */
 static int can_fold(const qn_rebuild *r, const qn_ir_node *n, const qn_val *src) {
     const qn_op_info *info = qn_op_describe(n->op);
     uint64_t bytes, total = 0;
-    if (!qn_pass_is_pure(n) || info->is_view || n->n_src == 0 || r->from->symbols.n) return 0;
+    if (!qn_pass_is_pure(n) || n->n_src == 0 || r->from->symbols.n) return 0;
     for (int i = 0; i < n->n_src; i++)
         if (!is_constant(r->to, src[i])) return 0;
+    if (info->is_view && elements(&r->from->values.at[n->out].shape) > elements(&r->to->values.at[src[0]].shape)) return 0;
     for (int i = 0; i < n->n_out; i++) {
         const qn_shape *s = &r->from->values.at[n->out + i].shape;
         if (qn_tensor_bytes((qn_dtype)s->dtype, s->rank, s->d, &bytes) != QN_OK || bytes > FOLD_MOST_BYTES) return 0;
@@ -29,6 +38,16 @@ static int can_fold(const qn_rebuild *r, const qn_ir_node *n, const qn_val *src)
 static void *buffer(fold *f, uint64_t bytes) { /* aligned as a workspace must be */
     char *p = qn_arena_alloc(&f->scratch, 1, bytes + QN_WORKSPACE_ALIGN);
     return p ? p + (QN_WORKSPACE_ALIGN - (uintptr_t)p % QN_WORKSPACE_ALIGN) % QN_WORKSPACE_ALIGN : NULL;
+}
+
+/* What a view shows, made dense. */
+static int copy_view(const qn_request *q, const qn_tensor *out) {
+    qn_tensor view[QN_MAX_DST];
+    qn_result result;
+    int n_out;
+    if (qn_infer(q, view, &n_out, &result) != QN_OK) return 0;
+    qn_copy(out, &view[0]);
+    return 1;
 }
 
 /* Runs the node; 0 when it cannot be run now, in which case it stays a node and the run will say why. */
@@ -60,6 +79,7 @@ static int compute(const qn_rebuild *r, fold *f, const qn_ir_node *n, const qn_v
     }
     qn_guarded g;
     qn_result result;
+    if (qn_op_describe(n->op)->is_view) return copy_view(&q, out);
     qn_result_begin(&q, &result);
     if (qn_guard_sources(&q, 1, &g, &result) != QN_OK || qn_guard_destinations(&q, &g) != QN_OK) return 0;
     void *workspace = g.infer.workspace ? buffer(f, g.infer.workspace) : NULL;

@@ -43,6 +43,8 @@ static int is_in_match(const qn_match *m, int32_t node) {
 
 /* NULL, or why what lies inside may not vanish. */
 static const char *inside_is_needed(const fuser *f, const qn_match *m) {
+    for (int i = 0; i < m->rule->n_values; i++) /* y + y: the second y is a source */
+        if ((m->has_value >> i & 1) && is_in_match(m, m->g->values.at[m->value[i]].node)) return "multi-consumer";
     for (int i = 1; i < m->n_nodes; i++) {
         qn_val v = m->g->nodes.at[m->node[i]].out;
         if (m->tee[i]) continue;
@@ -90,10 +92,9 @@ static int32_t place_of(const fuser *f, const qn_match *m) {
 static const char *refused(const fuser *f, const qn_match *m, int32_t *at) {
     int subop, op = qn_rule_makes(m, &subop);
     const char *why = qn_rule_refuted(m);
-    const qn_pass_options *o = f->run->options;
     if (!why) why = inside_is_needed(f, m);
     if (why) return why;
-    if (op >= 0 && o->claims && !o->claims(o->user, op, subop)) return "the device has no kernel for it";
+    if (op >= 0 && !qn_pass_claims(f->run, op, subop, m->g, m->node, m->n_nodes)) return "there is no kernel for it";
     *at = place_of(f, m);
     return *at < 0 ? "another user comes before all it reads is there" : NULL;
 }
@@ -120,14 +121,12 @@ static const char *try_building(fuser *f, const qn_match *m) {
     int n_out = 1;
     if (!f->trial && qn_ir_rebuild(f->facts.g, NULL, NULL, NULL, &f->trial, f->run->error) != QN_OK) return "no memory";
     qn_graph *t = f->trial;
-    size_t nodes = t->nodes.n, sources = t->sources.n, values = t->values.n;
+    qn_pass_mark mark = qn_pass_mark_of(t);
     for (int k = 1; k < m->n_nodes; k++) n_out += m->tee[k];
     if (!qn_rule_build(m, t, m->value, n_out, out)) return "the fused op does not take it";
     if (!qn_pass_same_type(&t->values.at[out[0]], &t->values.at[t->nodes.at[m->node[0]].out]))
         why = "the fused op gives another type";
-    t->nodes.n = nodes;
-    t->sources.n = sources;
-    t->values.n = values;
+    qn_pass_roll_back(t, mark);
     return why;
 }
 

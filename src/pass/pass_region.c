@@ -6,12 +6,12 @@
 #include "pass/facts.h"
 #include "pass/terms.h"
 
-enum { MOST_NODES = 32 }; /* steps that compute something; numbers come on top */
+enum { MOST_NODES = 32, MOST_DEPTH = 4 }; /* steps that compute something; numbers come on top */
 
 typedef struct region {
     int n_nodes, n_inputs, n_outputs;
     int32_t node[MOST_NODES]; /* descending: the last node first */
-    qn_val input[QN_MAX_SRC];
+    qn_val input[QN_REGION_MAX_SOURCES];
     qn_val output[QN_REGION_MAX_OUTPUTS]; /* old values, in the order of their steps */
     qn_code code;
 } region;
@@ -21,6 +21,7 @@ typedef struct grower {
     qn_arena arena;
     qn_pass_facts facts;
     int32_t *owner; /* per node: its region, -1: none */
+    int32_t *tried; /* per node: the last node of the region that looked at it last */
     QN_VEC(region) regions;
 } grower;
 
@@ -92,7 +93,7 @@ static int value_operand(coder *c, qn_val v) {
     if (c->numbers && is_number(c->g, v, &number)) return number_operand(c, number);
     for (int i = 0; i < r->n_inputs; i++)
         if (r->input[i] == v) return i;
-    if (r->n_inputs == QN_MAX_SRC) return -1;
+    if (r->n_inputs == QN_REGION_MAX_SOURCES) return -1;
     r->input[r->n_inputs] = v;
     return r->n_inputs++;
 }
@@ -144,8 +145,11 @@ static int encode(const grower *w, region *r, int numbers) {
 
 /* ---- Growing */
 
-/* Whether a node may move to the region's end: what it reads is the same there, and strangers that use it come later. */
-static int may_move(const grower *w, const region *r, int32_t node) {
+static int try_to_add(grower *w, region *r, int32_t node, int depth);
+
+/* Whether a node may move to the region's end: what it reads is the same there, and strangers that use it come later. One that comes
+ * sooner may still join the region itself. */
+static int may_move(grower *w, region *r, int32_t node, int depth) {
     const qn_graph *g = w->facts.g;
     const qn_ir_node *n = &g->nodes.at[node];
     int32_t end = r->node[0];
@@ -154,31 +158,43 @@ static int may_move(const grower *w, const region *r, int32_t node) {
         if (s != QN_VAL_NONE && qn_pass_epoch(&w->facts, s, node) != qn_pass_epoch(&w->facts, s, end)) return 0;
     }
     for (int32_t k = w->facts.first_use[n->out]; k < w->facts.first_use[n->out + 1]; k++)
-        if (w->facts.users[k] < end && !is_member(r, w->facts.users[k])) return 0;
+        if (w->facts.users[k] < end && !is_member(r, w->facts.users[k]) && !try_to_add(w, r, w->facts.users[k], depth + 1))
+            return 0;
     return 1;
 }
 
-static int try_to_add(const grower *w, region *r, int32_t node) {
+/* Into its place: latest first. */
+static void insert(region *r, int32_t node) {
+    int i = r->n_nodes++;
+    for (; i > 0 && r->node[i - 1] < node; i--) r->node[i] = r->node[i - 1];
+    r->node[i] = node;
+}
+
+static int try_to_add(grower *w, region *r, int32_t node, int depth) {
     const qn_graph *g = w->facts.g;
     region before = *r;
+    int32_t end = r->node[0];
+    if (w->tried[node] == end || depth > MOST_DEPTH) return 0;
+    w->tried[node] = end;
     if (r->n_nodes == MOST_NODES || w->owner[node] >= 0 || !can_join(g, &g->nodes.at[node])) return 0;
-    if (!qn_pass_same_shape(&g->values.at[g->nodes.at[node].out], &g->values.at[g->nodes.at[r->node[0]].out])) return 0;
-    if (!may_move(w, r, node)) return 0;
-    r->node[r->n_nodes++] = node;
-    if (encode(w, r, 1)) return 1;
+    if (!qn_pass_same_shape(&g->values.at[g->nodes.at[node].out], &g->values.at[g->nodes.at[end].out])) return 0;
+    if (may_move(w, r, node, depth) && r->n_nodes < MOST_NODES) {
+        insert(r, node);
+        if (encode(w, r, 1)) return 1;
+    }
     *r = before;
     return 0;
 }
 
-/* The latest node that makes a source of the region and was not looked at: below `limit`. -1 when there is none. */
-static int32_t next_candidate(const grower *w, const region *r, int32_t limit) {
+/* The latest node that makes a source of the region and was not looked at. -1 when there is none. */
+static int32_t next_candidate(const grower *w, const region *r) {
     const qn_graph *g = w->facts.g;
     int32_t best = -1;
     for (int i = 0; i < r->n_nodes; i++)
         for (int k = 0; k < g->nodes.at[r->node[i]].n_src; k++) {
             qn_val s = qn_ir_sources(g, &g->nodes.at[r->node[i]])[k];
             int32_t maker = s == QN_VAL_NONE ? -1 : g->values.at[s].node;
-            if (maker > best && maker < limit) best = maker;
+            if (maker > best && w->tried[maker] != r->node[0]) best = maker;
         }
     return best;
 }
@@ -200,20 +216,20 @@ static int has_the_shape(const grower *w, const region *r) {
 
 static qn_status grow_from(grower *w, int32_t last) {
     const qn_graph *g = w->facts.g;
-    const qn_pass_options *o = w->run->options;
     region r;
     if (w->owner[last] >= 0 || !can_join(g, &g->nodes.at[last])) return QN_OK;
     memset(&r, 0, sizeof r);
     r.node[r.n_nodes++] = last;
     if (!encode(w, &r, 1)) return QN_OK;
-    for (int32_t c = next_candidate(w, &r, last); c >= 0; c = next_candidate(w, &r, c)) try_to_add(w, &r, c);
+    w->tried[last] = last;
+    for (int32_t c = next_candidate(w, &r); c >= 0; c = next_candidate(w, &r)) try_to_add(w, &r, c, 0);
     if (r.n_nodes < 2) return QN_OK;
     if (!has_the_shape(w, &r) && (!encode(w, &r, 0) || !has_the_shape(w, &r))) {
         qn_pass_missed(w->run, "region", last, "only constants have the shape");
         return QN_OK;
     }
-    if (o->claims && !o->claims(o->user, QN_OP_region, 0)) {
-        qn_pass_missed(w->run, "region", last, "the device has no kernel for it");
+    if (!qn_pass_claims(w->run, QN_OP_region, 0, g, r.node, r.n_nodes)) {
+        qn_pass_missed(w->run, "region", last, "there is no kernel for it");
         return QN_OK;
     }
     if (!qn_pass_may(w->run, "region", last)) return QN_OK;
@@ -229,7 +245,7 @@ static qn_status region_node(qn_rebuild *b, int32_t node) {
     const region *r = &w->regions.at[w->owner[node]];
     if (r->node[0] != node) return QN_OK;
     qn_attr_region at = qn_attr_region_default();
-    qn_val src[QN_MAX_SRC], out[QN_MAX_DST];
+    qn_val src[QN_REGION_MAX_SOURCES], out[QN_REGION_MAX_OUTPUTS];
     at.code = r->code;
     for (int i = 0; i < r->n_inputs; i++) src[i] = b->map[r->input[i]];
     QN_TRY(qn_graph_apply(b->to, QN_OP_region, 0, r->n_inputs, src, &at, r->n_outputs, out));
@@ -245,8 +261,9 @@ qn_status qn_pass_region(qn_pass_run *run, qn_graph **to) {
     QN_TRY(qn_pass_facts_make(run->from, &w.facts, run->error));
     qn_arena_init(&w.arena, 0);
     w.owner = qn_arena_alloc(&w.arena, n, sizeof *w.owner);
-    qn_status status = w.owner ? QN_OK : qn_error_set(run->error, QN_NO_MEMORY, "no memory for %zu nodes", n);
-    for (size_t k = 0; status == QN_OK && k < n; k++) w.owner[k] = -1;
+    w.tried = qn_arena_alloc(&w.arena, n, sizeof *w.tried);
+    qn_status status = w.owner && w.tried ? QN_OK : qn_error_set(run->error, QN_NO_MEMORY, "no memory for %zu nodes", n);
+    for (size_t k = 0; status == QN_OK && k < n; k++) w.owner[k] = w.tried[k] = -1;
     for (size_t k = n; status == QN_OK && k-- > 0;) status = grow_from(&w, (int32_t)k);
     if (status == QN_OK) status = qn_ir_rebuild(run->from, NULL, region_node, &w, to, run->error);
     qn_arena_destroy(&w.arena);

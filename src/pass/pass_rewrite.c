@@ -69,12 +69,10 @@ static qn_val try_rule(qn_rebuild *r, const qn_rule *rule, qn_val v, int32_t old
     qn_val made;
     if (!qn_rule_match(rule, to, to->values.at[v].node, &m) || qn_rule_refuted(&m)) return QN_VAL_NONE;
     if ((rule->when == QN_RULE_SOLE && !is_sole(w, &m)) || !may_read(w, &m, old_node)) return QN_VAL_NONE;
-    size_t nodes = to->nodes.n, sources = to->sources.n, values = to->values.n;
+    qn_pass_mark mark = qn_pass_mark_of(to);
     if (!qn_rule_build(&m, to, m.value, 1, &made)) return QN_VAL_NONE;
     if (qn_pass_same_type(&to->values.at[made], &to->values.at[v]) && qn_pass_may(w->run, rule->name, old_node)) return made;
-    to->nodes.n = nodes;
-    to->sources.n = sources;
-    to->values.n = values;
+    qn_pass_roll_back(to, mark);
     return QN_VAL_NONE;
 }
 

@@ -23,6 +23,7 @@
 enum {
     QN_RULE_TERMS = 40, /* of pattern and replacement together */
     QN_RULE_NODES = 12, /* of a pattern */
+    QN_RULE_ARGS = 10,  /* sources of a node that a rule can speak of */
     QN_RULE_VALUES = 12,
     QN_RULE_VARS = 12,
     QN_RULE_ATTRS = 6,
@@ -65,7 +66,7 @@ typedef struct qn_term {
     int16_t other;              /* + - * /: the seed's op as well, else -1 */
     int8_t subop_var;           /* variable that takes any, or -1 */
     int8_t commutes, tee, rest; /* rest: {..} */
-    int8_t n_args, arg[QN_MAX_SRC];
+    int8_t n_args, arg[QN_RULE_ARGS];
     int8_t n_attr;
     qn_term_attr attr[QN_RULE_ATTRS];
 } qn_term;

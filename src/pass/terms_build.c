@@ -50,21 +50,6 @@ static int fill_record(const builder *b, const qn_term *t, char *record) {
 
 static int subop_of(const builder *b, const qn_term *t) { return t->subop_var >= 0 ? (int)b->m->var[t->subop_var].i : t->subop; }
 
-/* Whether the op takes it, at the upper bounds of the symbols. */
-static int is_taken(const qn_graph *g, int op, int subop, int n_src, const qn_val *src, const void *attr, int n_out) {
-    const qn_shape *shapes[QN_MAX_SRC] = {0};
-    _Alignas(16) char room[QN_ATTR_BYTES_MAX];
-    qn_shape out[QN_MAX_DST];
-    qn_result result;
-    const void *bound;
-    int given = 0;
-    memset(&result, 0, sizeof result);
-    for (int i = 0; i < n_src; i++)
-        if (src[i] != QN_VAL_NONE) shapes[i] = &g->values.at[src[i]].probe;
-    return qn_ir_attr_bind(g, qn_op_describe(op), attr, NULL, room, &bound) &&
-           qn_ir_infer(op, subop, n_src, shapes, bound, out, &given, &result) == QN_OK && given >= n_out;
-}
-
 static int build(const builder *b, int term, int n_out, qn_val *out) {
     const qn_term *t = &b->m->rule->term[term];
     _Alignas(16) char record[QN_ATTR_BYTES_MAX];
@@ -83,19 +68,15 @@ static int build(const builder *b, int term, int n_out, qn_val *out) {
     if (!fill_record(b, t, record)) return 0;
     const void *attr = has_attr ? record : NULL;
     int subop = subop_of(b, t);
-    return is_taken(b->to, t->op, subop, n_src, src, attr, n_out) &&
-           qn_graph_apply(b->to, t->op, subop, n_src, src, attr, n_out, out) == QN_OK;
+    return qn_pass_try(b->to, t->op, subop, n_src, src, attr, n_out, out);
 }
 
 int qn_rule_build(const qn_match *m, qn_graph *to, const qn_val *values, int n_out, qn_val *out) {
     builder b = {m, to, values};
-    size_t nodes = to->nodes.n, sources = to->sources.n, n_values = to->values.n;
+    qn_pass_mark mark = qn_pass_mark_of(to);
     if (to->error.status == QN_OK && build(&b, m->rule->replacement, n_out, out) && out[0] != QN_VAL_NONE) return 1;
-    if (to->error.status == QN_OK) { /* else it is memory that is missing, and the graph is lost anyway */
-        to->nodes.n = nodes;
-        to->sources.n = sources;
-        to->values.n = n_values;
-    }
+    if (to->error.status == QN_OK)
+        qn_pass_roll_back(to, mark); /* else it is memory that is missing, and the graph is lost anyway */
     return 0;
 }
 

@@ -216,7 +216,7 @@ static int node(reader *r, int tee) {
         if (!*r->at) return fail(r, "')' is missing");
         int arg = term(r);
         if (arg < 0) return arg;
-        if (t->n_args == qn_op_describe(t->op)->n_src) return fail(r, "the op has fewer sources");
+        if (t->n_args == qn_op_describe(t->op)->n_src || t->n_args == QN_RULE_ARGS) return fail(r, "the op has fewer sources");
         t->arg[t->n_args++] = (int8_t)arg;
     }
     return at;

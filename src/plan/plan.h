@@ -34,9 +34,9 @@ enum { QN_PLAN_INDEX_MAX = 2 }; /* no op has more */
 
 typedef struct qn_plan_step {
     qn_call call;
-    qn_cpu_step cpu;    /* the kernel, when cpu.run is set */
-    qn_ref_fn run;      /* else the reference */
-    int32_t on_device;  /* neither: a device does it */
+    qn_cpu_step cpu;   /* the kernel, when cpu.run is set */
+    qn_ref_fn run;     /* else the reference */
+    int32_t on_device; /* neither: a device does it */
     int32_t n_index;
     int32_t node;
     int32_t reason; /* why not on the device: index into reasons, -1: it is, or there is none */
@@ -60,10 +60,10 @@ typedef struct qn_plan_pack {
 
 /* What a schedule is made for. */
 typedef struct qn_schedule_options {
-    uint32_t flags;            /* QN_PLAN_* */
-    const int64_t *symbols;    /* values of the graph's symbols */
-    uint32_t cpu_levels;       /* kernels that may be chosen; 0: references only */
-    qn_device *device;         /* NULL: the CPU alone */
+    uint32_t flags;         /* QN_PLAN_* */
+    const int64_t *symbols; /* values of the graph's symbols */
+    uint32_t cpu_levels;    /* kernels that may be chosen; 0: references only */
+    qn_device *device;      /* NULL: the CPU alone */
     const qn_pass_options *passes;
 } qn_schedule_options;
 

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "op/guard.h"
 #include "plan/plan.h"
+#include "vulkan/vulkan.h"
 
 static uint64_t bytes_of(const qn_tensor *t) {
     uint64_t bytes = 0;
@@ -36,8 +37,7 @@ static int share_pack(qn_schedule *p, qn_plan_step *s) {
     }
     if (!QN_VEC_ROOM(&p->arena, &p->packs, 1)) return 0;
     s->packed = (int32_t)p->packs.n;
-    p->packs.at[p->packs.n++] =
-        (qn_plan_pack){(int32_t)(s - p->steps.at), p->slots[source].root, s->cpu.packed_bytes, NULL, 0};
+    p->packs.at[p->packs.n++] = (qn_plan_pack){(int32_t)(s - p->steps.at), p->slots[source].root, s->cpu.packed_bytes, NULL, 0};
     p->totals.packed_bytes += s->cpu.packed_bytes;
     return 1;
 }
@@ -131,12 +131,27 @@ static qn_status add_step(qn_schedule *p, int32_t k, const qn_schedule_options *
 
 /* ---- The whole */
 
+/* Which ops have fast kernels where the plan will run: fusion must not make one that has none of ops that have. */
+static int has_kernel(void *user, int op, int subop) {
+    const qn_schedule_options *o = user;
+    (void)subop;
+    return o->device ? qn_vulkan_has_op(op) : !o->cpu_levels || qn_cpu_has_kernel(op);
+}
+
 /* Bound, optimised, laid out: each a graph made of the one before. */
 static qn_status make_graph(qn_schedule *p, const qn_graph *graph, const qn_schedule_options *o, qn_error *error) {
     qn_graph *bound = NULL, *better = NULL;
+    qn_pass_options passes = {.size = sizeof passes};
+    if (o->passes) passes = *o->passes;
+    if (!passes.claims) {
+        passes.claims = has_kernel;
+        passes.claims_user = (void *)(uintptr_t)o;
+    }
     qn_status status = qn_graph_bind(graph, o->symbols, &bound, error);
-    if (status == QN_OK && !(o->flags & QN_PLAN_NO_PASSES)) status = qn_graph_optimise(bound, o->passes, &better, error);
+    if (status == QN_OK && !(o->flags & QN_PLAN_NO_PASSES)) status = qn_graph_optimise(bound, &passes, &better, error);
     if (status == QN_OK) status = qn_plan_relayout(better ? better : bound, &p->graph, &p->totals.n_copies, error);
+    for (size_t k = 0; better && status == QN_OK && k < better->nodes.n; k++) /* those of the layout pass; the others are rewritten */
+        p->totals.n_copies += better->nodes.at[k].op == QN_OP_cont;
     qn_graph_destroy(bound);
     qn_graph_destroy(better);
     return status;

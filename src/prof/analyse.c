@@ -9,6 +9,9 @@
 
 static qn_status finish_trees(prof_trace *trace) {
     prof_ids order = {NULL, 0, 0};
+    if (!QN_VEC_ROOM(&trace->arena, &order, trace->nodes.n)) {
+        return QN_NO_MEMORY;
+    }
     for (size_t i = 0; i < trace->trees.n; i++) {
         if (qn_prof_postorder(trace, trace->trees.at[i].root, &order) != QN_OK) {
             return QN_NO_MEMORY;

@@ -307,7 +307,6 @@ static qn_status open_module(state *s, uint32_t module, uint32_t enclosing) {
     node.tid = trace->nodes.at[module].tid;
     node.kind = PROF_KIND_BACKWARD;
     node.class_ = PROF_CLASS_BACKWARD;
-    node.shape.tag = PROF_LIST;
     trace->nodes.at[trace->nodes.n++] = node;
     s->made.at[s->made.n++] = fresh;
     if (enclosing == PROF_NIL) {

@@ -248,14 +248,25 @@ static qn_status refine(prof_trace *trace, prof_event *event, qn_error *error) {
 
 /* ---- Order -------------------------------------------------------------------------------------------------------- */
 
-static int event_before(const void *a, const void *b, const void *unused) {
-    (void)unused;
-    return prof_lt(prof_event_ts(a), prof_event_ts(b));
-}
+static prof_num event_time(const void *events, size_t i) { return prof_event_ts(&((const prof_event *)events)[i]); }
 
-static int mem_before(const void *a, const void *b, const void *unused) {
-    (void)unused;
-    return prof_lt(((const prof_mem *)a)->ts, ((const prof_mem *)b)->ts);
+static prof_num mem_time(const void *mems, size_t i) { return ((const prof_mem *)mems)[i].ts; }
+
+/* *items becomes another array when the items were not in order. */
+static qn_status sort_by_time(qn_arena *arena, void **items, size_t n, size_t size, prof_number_fn time_of) {
+    uint32_t *order = qn_arena_resize(arena, NULL, n, sizeof *order);
+    int sorted = 0;
+    qn_status status = order ? qn_prof_order(arena, n, time_of, *items, order, &sorted) : QN_NO_MEMORY;
+    if (status == QN_OK && !sorted) {
+        void *in_order = qn_prof_gather(arena, *items, n, size, order);
+        status = in_order ? QN_OK : QN_NO_MEMORY;
+        if (in_order) {
+            qn_arena_release(arena, *items);
+            *items = in_order;
+        }
+    }
+    qn_arena_release(arena, order);
+    return status;
 }
 
 static qn_status order_by_time(prof_trace *trace) {
@@ -268,11 +279,16 @@ static qn_status order_by_time(prof_trace *trace) {
         start = start.tag == PROF_ABSENT ? trace->mems.at[i].ts : prof_min(start, trace->mems.at[i].ts);
     }
     trace->trace_start = start;
-    qn_status status = qn_prof_sort(&trace->arena, trace->mems.at, trace->mems.n, sizeof *trace->mems.at, mem_before, NULL);
-    if (status != QN_OK) {
-        return status;
+    void *mems = trace->mems.at, *events = trace->events.at;
+    qn_status status = sort_by_time(&trace->arena, &mems, trace->mems.n, sizeof *trace->mems.at, mem_time);
+    if (status == QN_OK) {
+        status = sort_by_time(&trace->arena, &events, trace->events.n, sizeof *trace->events.at, event_time);
     }
-    return qn_prof_sort(&trace->arena, trace->events.at, trace->events.n, sizeof *trace->events.at, event_before, NULL);
+    trace->mems.at = mems;
+    trace->mems.cap = trace->mems.n;
+    trace->events.at = events;
+    trace->events.cap = trace->events.n;
+    return status;
 }
 
 qn_status qn_prof_classify(prof_trace *trace, qn_error *error) {

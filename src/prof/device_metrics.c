@@ -7,14 +7,9 @@
 
 enum { REFERENCE_DEVICES = 64 }; /* the reference keeps its figures in lists of that length */
 
-typedef struct endpoint {
-    prof_num time, value;
-    int is_end;
-} endpoint;
-
-typedef struct work { /* of one device, while it is gathered */
-    prof_ranges busy;
-    QN_VEC(endpoint) endpoints;
+typedef struct work {          /* of one device, while it is gathered */
+    prof_ranges busy;          /* merged */
+    QN_VEC(uint32_t) weighted; /* device nodes with blocks per SM, in event order, which is that of their starts */
     prof_num occupancy_sum, occupancy_time;
     prof_num tc_time, kernel_time;
 } work;
@@ -41,16 +36,6 @@ static work *work_of(metrics *m, prof_val device) {
     return &m->works.at[*index];
 }
 
-static qn_status add_endpoints(metrics *m, work *w, const prof_dev *dev, prof_num value) {
-    endpoint start = {dev->start, value, 0}, end = {dev->end, value, 1};
-    if (!QN_VEC_ROOM(&m->trace->arena, &w->endpoints, 2)) {
-        return QN_NO_MEMORY;
-    }
-    w->endpoints.at[w->endpoints.n++] = start;
-    w->endpoints.at[w->endpoints.n++] = end;
-    return QN_OK;
-}
-
 static void add_occupancy(const metrics *m, work *w, const prof_dev *dev, prof_num value) {
     prof_num start = prof_max(dev->start, m->first), end = prof_min(dev->end, m->last);
     if (!prof_lt(start, end)) {
@@ -70,14 +55,15 @@ static qn_status gather_kernels(metrics *m) {
         }
         const prof_kernel_args *args = &trace->kernels.at[dev->args];
         work *w = work_of(m, args->device);
-        if (!w || qn_prof_range_push(&trace->arena, &w->busy, dev->start, dev->end) != QN_OK) {
+        if (!w || qn_prof_range_merge(&trace->arena, &w->busy, dev->start, dev->end) != QN_OK) {
             return QN_NO_MEMORY;
         }
         if (prof_is_num(args->blocks_per_sm) && prof_gt(args->blocks_per_sm, prof_int(0))) {
             trace->has_blocks = 1;
-            if (add_endpoints(m, w, dev, args->blocks_per_sm) != QN_OK) {
+            if (!QN_VEC_ROOM(&trace->arena, &w->weighted, 1)) {
                 return QN_NO_MEMORY;
             }
+            w->weighted.at[w->weighted.n++] = (uint32_t)i;
         }
         if (prof_is_num(args->occupancy) && prof_ge(args->occupancy, prof_int(0))) {
             trace->has_occupancy = 1;
@@ -89,36 +75,52 @@ static qn_status gather_kernels(metrics *m) {
 
 /* ---- Figures ------------------------------------------------------------------------------------------------------ */
 
-static int endpoint_before(const void *a, const void *b, const void *unused) {
-    (void)unused;
-    const endpoint *x = a, *y = b;
-    int order = prof_cmp(x->time, y->time);
-    return order == -1 || (order == 0 && x->is_end < y->is_end);
-}
+typedef struct weighted {
+    const prof_trace *trace;
+    const uint32_t *devs;
+} weighted;
 
-/* Blocks of kernels running at the same time add up, to at most one full SM. Residues of adding and subtracting stay. */
-static qn_status sweep(prof_trace *trace, work *w, prof_pieces *pieces) {
-    size_t n = w->endpoints.n;
-    endpoint *points = w->endpoints.at;
-    if (n == 0) {
-        return QN_OK;
-    }
-    if (qn_prof_sort(&trace->arena, points, n, sizeof *points, endpoint_before, NULL) != QN_OK) {
-        return QN_NO_MEMORY;
-    }
-    prof_num last = points[0].time, value = points[0].value;
-    for (size_t i = 1; i < n; i++) {
-        if (prof_gt(points[i].time, last) && prof_gt(value, prof_int(0))) {
-            prof_piece piece = {last, points[i].time, prof_min(value, prof_dbl(1.0))};
+static const prof_dev *dev_of(const weighted *w, size_t i) { return &w->trace->devs.at[w->devs[i]]; }
+
+static prof_num end_of(const void *context, size_t i) { return dev_of(context, i)->end; }
+
+/* Blocks of kernels running at the same time add up, to at most one full SM. Residues of adding and subtracting stay. Starts and
+ * ends are met in order of time, starts before ends where both are at once. */
+static qn_status add_up(prof_trace *trace, const weighted *w, size_t n, const uint32_t *by_end, prof_pieces *pieces) {
+    prof_num last = prof_absent(), value = prof_int(0);
+    for (size_t start = 0, end = 0; start < n || end < n;) {
+        int is_end = start == n || (end < n && prof_lt(dev_of(w, by_end[end])->end, dev_of(w, start)->start));
+        const prof_dev *dev = is_end ? dev_of(w, by_end[end]) : dev_of(w, start);
+        prof_num time = is_end ? dev->end : dev->start, change = trace->kernels.at[dev->args].blocks_per_sm;
+        if (start + end && prof_gt(time, last) && prof_gt(value, prof_int(0))) {
+            prof_piece piece = {last, time, prof_min(value, prof_dbl(1.0))};
             if (!QN_VEC_ROOM(&trace->arena, pieces, 1)) {
                 return QN_NO_MEMORY;
             }
             pieces->at[pieces->n++] = piece;
         }
-        last = points[i].time;
-        value = points[i].is_end ? prof_sub(value, points[i].value) : prof_add(value, points[i].value);
+        value = start + end == 0 ? change : is_end ? prof_sub(value, change) : prof_add(value, change);
+        last = time;
+        start += (size_t)!is_end;
+        end += (size_t)is_end;
     }
     return QN_OK;
+}
+
+static qn_status sweep(prof_trace *trace, const work *w, prof_pieces *pieces) {
+    const weighted all = {trace, w->weighted.at};
+    size_t n = w->weighted.n;
+    uint32_t *by_end = qn_arena_resize(&trace->arena, NULL, n, sizeof *by_end);
+    int sorted;
+    if (!by_end || qn_prof_order(&trace->arena, n, end_of, &all, by_end, &sorted) != QN_OK) {
+        return QN_NO_MEMORY;
+    }
+    for (size_t i = 0; sorted && i < n; i++) {
+        by_end[i] = (uint32_t)i;
+    }
+    qn_status status = add_up(trace, &all, n, by_end, pieces);
+    qn_arena_release(&trace->arena, by_end);
+    return status;
 }
 
 static qn_status measure(metrics *m, work *w, prof_device *device) {
@@ -126,8 +128,8 @@ static qn_status measure(metrics *m, work *w, prof_device *device) {
     prof_num range = prof_sub(m->last, m->first);
     int empty = prof_is_zero(range);
     prof_pieces inside = {NULL, 0, 0};
-    if (qn_prof_ranges_merge(&trace->arena, &w->busy, &device->busy) != QN_OK ||
-        sweep(trace, w, &device->efficiency_pieces) != QN_OK ||
+    device->busy = w->busy;
+    if (sweep(trace, w, &device->efficiency_pieces) != QN_OK ||
         qn_prof_pieces_clip(&trace->arena, &device->efficiency_pieces, m->first, m->last, &inside) != QN_OK) {
         return QN_NO_MEMORY;
     }
@@ -141,8 +143,7 @@ static qn_status measure(metrics *m, work *w, prof_device *device) {
     int timed = !prof_is_zero(w->occupancy_time);
     device->occupancy = timed ? prof_dbl(prof_div(w->occupancy_sum, w->occupancy_time)) : prof_absent();
     QN_VEC_FREE(&trace->arena, &inside);
-    QN_VEC_FREE(&trace->arena, &w->busy);
-    QN_VEC_FREE(&trace->arena, &w->endpoints);
+    QN_VEC_FREE(&trace->arena, &w->weighted);
     return QN_OK;
 }
 

@@ -4,6 +4,12 @@
 
 #include <string.h>
 
+#if defined __SSE2__
+#include <emmintrin.h>
+#elif defined __ARM_NEON
+#include <arm_neon.h>
+#endif
+
 prof_scan_result qn_prof_scan_bad(prof_scan *scan, const char *at, const char *why) {
     if (at >= scan->end && !scan->last) {
         return PROF_SCAN_MORE;
@@ -15,23 +21,51 @@ prof_scan_result qn_prof_scan_bad(prof_scan *scan, const char *at, const char *w
 
 /* ---- Strings ------------------------------------------------------------------------------------------------------ */
 
+/* First quote or backslash at or after p; may lie beyond the end of the window, and reads at most 15 bytes beyond it. */
+#if defined __SSE2__
+static const char *find_special(const char *p, const char *end) {
+    const __m128i quote = _mm_set1_epi8('"'), backslash = _mm_set1_epi8('\\');
+    for (; p < end; p += 16) {
+        __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)p);
+        __m128i hits = _mm_or_si128(_mm_cmpeq_epi8(bytes, quote), _mm_cmpeq_epi8(bytes, backslash));
+        unsigned found = (unsigned)_mm_movemask_epi8(hits);
+        if (found) {
+            return p + __builtin_ctz(found);
+        }
+    }
+    return p;
+}
+#elif defined __ARM_NEON
+static const char *find_special(const char *p, const char *end) {
+    const uint8x16_t quote = vdupq_n_u8('"'), backslash = vdupq_n_u8('\\');
+    for (; p < end; p += 16) {
+        uint8x16_t bytes = vld1q_u8((const uint8_t *)p);
+        uint8x16_t hits = vorrq_u8(vceqq_u8(bytes, quote), vceqq_u8(bytes, backslash));
+        /* four bits of the result for each byte: the nearest thing to a mask that NEON has */
+        uint64_t found = vget_lane_u64(vreinterpret_u64_u8(vshrn_n_u16(vreinterpretq_u16_u8(hits), 4)), 0);
+        if (found) {
+            return p + (__builtin_ctzll(found) >> 2);
+        }
+    }
+    return p;
+}
+#else
 static uint64_t zero_bytes(uint64_t word) { /* the lowest flag is exact, which is all that is used */
     return (word - 0x0101010101010101ull) & ~word & 0x8080808080808080ull;
 }
 
-/* First quote or backslash at or after p; may lie beyond the end of the window. */
 static const char *find_special(const char *p, const char *end) {
-    while (p < end) {
+    for (; p < end; p += 8) {
         uint64_t word;
         memcpy(&word, p, 8);
         uint64_t found = zero_bytes(word ^ 0x2222222222222222ull) | zero_bytes(word ^ 0x5c5c5c5c5c5c5c5cull);
         if (found) {
             return p + (__builtin_ctzll(found) >> 3);
         }
-        p += 8;
     }
     return p;
 }
+#endif
 
 static int is_hex(char c) { return (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'f'); }
 
@@ -88,6 +122,19 @@ prof_scan_result qn_prof_scan_string(prof_scan *scan, const char **p, prof_tok *
 
 static int is_digit(char c) { return c >= '0' && c <= '9'; }
 
+/* The end of a run of digits. Bytes that are none differ from '0' by ten or more, which shows in their highest bits. */
+static const char *pass_digits(const char *at) {
+    for (;; at += 8) {
+        uint64_t word;
+        memcpy(&word, at, 8);
+        word ^= 0x3030303030303030ull;
+        uint64_t none = ((word + 0x7676767676767676ull) | word) & 0x8080808080808080ull;
+        if (none) {
+            return at + (__builtin_ctzll(none) >> 3); /* the lowest is exact */
+        }
+    }
+}
+
 static prof_scan_result finish(prof_scan *scan, const char **p, const char *end, prof_tok *tok, int type) {
     if (end >= scan->end && !scan->last) {
         return PROF_SCAN_MORE; /* a number or word may go on in the next window */
@@ -133,9 +180,7 @@ static prof_scan_result scan_number(prof_scan *scan, const char **p, prof_tok *t
             return qn_prof_scan_bad(scan, at, "a number must not begin with 0");
         }
     } else if (is_digit(*at)) {
-        while (is_digit(*at)) {
-            at++;
-        }
+        at = pass_digits(at);
     } else if (at < scan->end) {
         return scan_word(scan, p, tok); /* -Infinity and its kind */
     } else {
@@ -146,9 +191,7 @@ static prof_scan_result scan_number(prof_scan *scan, const char **p, prof_tok *t
         if (!is_digit(*++at)) {
             return qn_prof_scan_bad(scan, at, "expected a digit after the point");
         }
-        while (is_digit(*at)) {
-            at++;
-        }
+        at = pass_digits(at);
     }
     if (*at == 'e' || *at == 'E') {
         type = PROF_TOK_DBL;
@@ -156,11 +199,27 @@ static prof_scan_result scan_number(prof_scan *scan, const char **p, prof_tok *t
         if (!is_digit(*at)) {
             return qn_prof_scan_bad(scan, at, "expected a digit in the exponent");
         }
-        while (is_digit(*at)) {
-            at++;
-        }
+        at = pass_digits(at);
     }
     return finish(scan, p, at, tok, type);
+}
+
+/* Up to 18 digits. Eight at a time: pairs, then fours, then eights are put together within one word. */
+static uint64_t digits_value(const char *at, size_t n) {
+    uint64_t value = 0;
+    for (; n >= 8; n -= 8, at += 8) {
+        uint64_t word;
+        memcpy(&word, at, 8); /* the first digit lies lowest, as both our machines store words */
+        word -= 0x3030303030303030ull;
+        word = (word * 10 + (word >> 8)) & 0x00ff00ff00ff00ffull;
+        word = (word * 100 + (word >> 16)) & 0x0000ffff0000ffffull;
+        word = (word * 10000 + (word >> 32)) & 0xffffffffull;
+        value = value * 100000000 + word;
+    }
+    for (; n; n--, at++) {
+        value = value * 10 + (uint64_t)(*at - '0');
+    }
+    return value;
 }
 
 prof_val qn_prof_tok_number(const prof_scan *scan, const prof_tok *tok) {
@@ -175,7 +234,12 @@ prof_val qn_prof_tok_number(const prof_scan *scan, const prof_tok *tok) {
     }
     case PROF_TOK_INT: {
         int64_t value = 0;
-        for (const char *digit = at + negative; digit < end; digit++) {
+        const char *digit = at + negative;
+        if (end - digit <= 18) { /* no overflow is possible */
+            value = (int64_t)digits_value(digit, (size_t)(end - digit));
+            return prof_int(negative ? -value : value);
+        }
+        for (; digit < end; digit++) {
             if (__builtin_mul_overflow(value, 10, &value) || __builtin_sub_overflow(value, *digit - '0', &value)) {
                 goto as_double; /* built downward, because the least integer has no positive twin */
             }

@@ -1,6 +1,6 @@
 /* A JSON scanner over a window of text. It checks the grammar, marks where values lie and builds nothing.
  *
- * The window always ends in a 0 byte (and eight more that may be read), so loops need no bound of their own. When a value runs
+ * The window always ends in a 0 byte (and PROF_SCAN_PAD more that may be read), so loops need no bound of their own. When a value runs
  * into the end of the window the answer is PROF_SCAN_MORE: the caller refills and starts that value again. Values of any size
  * can be skipped piecewise with a prof_skip, which keeps its place between refills. There is no recursion. */
 #ifndef QUERN_PROF_JSON_SCAN_H

@@ -198,7 +198,14 @@ static qn_status lay_out(prof_trace *trace) {
 qn_status qn_prof_memory(prof_trace *trace) {
     qn_status status = QN_OK;
     for (size_t i = 0; i < trace->mems.n && status == QN_OK; i++) {
-        status = name_device(trace, &trace->mems.at[i]);
+        prof_mem *mem = &trace->mems.at[i];
+        const prof_mem *before = i ? mem - 1 : NULL;
+        if (before && prof_same(mem->device_type, before->device_type) && prof_same(mem->device_id, before->device_id) &&
+            mem->device_id.tag == before->device_id.tag) {
+            mem->device = before->device; /* 1 and 1.0 are the same device type, but are written differently in its name */
+        } else {
+            status = name_device(trace, mem);
+        }
     }
     status = status == QN_OK ? assign(trace) : status;
     status = status == QN_OK ? inherit(trace) : status;

@@ -48,7 +48,8 @@ static uint32_t key_of(hierarchy *h, uint32_t name, prof_val id) {
 /* ---- Statistics --------------------------------------------------------------------------------------------------- */
 
 static qn_status measure_node(hierarchy *h, const prof_node *node) {
-    uint32_t key = key_of(h, node->name, node->module_id);
+    prof_val id = prof_node_module_id(h->trace, node);
+    uint32_t key = key_of(h, node->name, id);
     uint32_t *index = key == PROF_NIL ? NULL : qn_prof_map_put(&h->stats, prof_int(key), (uint32_t)h->measured.n);
     if (!index || !QN_VEC_ROOM(&h->trace->arena, &h->measured, 1)) {
         return QN_NO_MEMORY;
@@ -57,7 +58,7 @@ static qn_status measure_node(hierarchy *h, const prof_node *node) {
         prof_module *fresh = &h->measured.at[h->measured.n++];
         memset(fresh, 0, sizeof *fresh);
         fresh->name = node->name;
-        fresh->id = node->module_id;
+        fresh->id = id;
         fresh->host_total = fresh->host_self = fresh->device_total = fresh->device_self = prof_int(0);
     }
     prof_module *module = &h->measured.at[*index];

@@ -77,26 +77,58 @@ static prof_num ratio(prof_num part, prof_num whole) {
     return prof_gt(whole, prof_int(0)) ? prof_dbl(prof_div(part, whole)) : prof_int(0);
 }
 
-static qn_status group_all(grouping *g) {
-    prof_trace *trace = g->trace;
-    for (size_t i = 0; i < trace->postorder.n; i++) {
-        const prof_node *node = &trace->nodes.at[trace->postorder.at[i]];
-        if (!node->proper) {
-            continue;
-        }
-        uint32_t shape = qn_prof_value_text(&trace->text, node->shape);
-        uint32_t found = shape == PROF_NIL ? PROF_NIL : find_group(g, node->name, shape, node->stack, node);
-        if (found == PROF_NIL) {
+/* The groups that hold all of one of the finest groups, so that one lookup serves all four. */
+typedef struct wider {
+    uint32_t of[PROF_GROUPINGS];
+} wider;
+
+typedef QN_VEC(wider) widers;
+
+/* Finest is the last of the groupings. A new group there may need new wider ones; they are then first seen here as well. */
+static qn_status group_node(grouping *all, widers *known, const prof_node *node) {
+    prof_trace *trace = all->trace;
+    uint32_t shape = qn_prof_value_text(&trace->text, prof_node_shape(trace, node));
+    uint32_t finest = shape == PROF_NIL ? PROF_NIL : find_group(&all[PROF_BY_SHAPE_STACK], node->name, shape, node->stack, node);
+    if (finest == PROF_NIL) {
+        return QN_NO_MEMORY;
+    }
+    if (finest == known->n) {
+        if (!QN_VEC_ROOM(&trace->arena, known, 1)) {
             return QN_NO_MEMORY;
         }
-        add_member(&trace->op_groups[g->which].at[found], node);
+        known->at[finest].of[PROF_BY_SHAPE_STACK] = finest;
+        for (int which = 0; which < PROF_BY_SHAPE_STACK; which++) {
+            known->at[finest].of[which] = find_group(&all[which], node->name, shape, node->stack, node);
+            if (known->at[finest].of[which] == PROF_NIL) {
+                return QN_NO_MEMORY;
+            }
+        }
+        known->n++;
     }
-    for (size_t i = 0; i < trace->op_groups[g->which].n; i++) {
-        prof_op_group *group = &trace->op_groups[g->which].at[i];
+    for (int which = 0; which < PROF_GROUPINGS; which++) {
+        add_member(&trace->op_groups[which].at[known->at[finest].of[which]], node);
+    }
+    return QN_OK;
+}
+
+static qn_status group_all(grouping *all) {
+    prof_trace *trace = all->trace;
+    widers known = {NULL, 0, 0};
+    qn_status status = QN_OK;
+    for (size_t i = 0; i < trace->postorder.n && status == QN_OK; i++) {
+        const prof_node *node = &trace->nodes.at[trace->postorder.at[i]];
+        status = node->proper ? group_node(all, &known, node) : QN_OK;
+    }
+    QN_VEC_FREE(&trace->arena, &known);
+    return status;
+}
+
+static void set_ratios(prof_trace *trace, prof_grouping which) {
+    for (size_t i = 0; i < trace->op_groups[which].n; i++) {
+        prof_op_group *group = &trace->op_groups[which].at[i];
         group->tc_self_ratio = ratio(group->tc_self, group->device_self);
         group->tc_total_ratio = ratio(group->tc_total, group->device_total);
     }
-    return QN_OK;
 }
 
 /* ---- Orders ------------------------------------------------------------------------------------------------------- */
@@ -164,12 +196,14 @@ static qn_status link_stacks(grouping *parent, prof_grouping stacked) {
 qn_status qn_prof_op_groups(prof_trace *trace) {
     grouping all[PROF_GROUPINGS];
     memset(all, 0, sizeof all);
-    qn_status status = QN_OK;
-    for (int which = 0; which < PROF_GROUPINGS && status == QN_OK; which++) {
+    for (int which = 0; which < PROF_GROUPINGS; which++) {
         all[which].trace = trace;
         all[which].which = (prof_grouping)which;
-        status = group_all(&all[which]);
-        status = status == QN_OK ? order_groups(trace, (prof_grouping)which) : status;
+    }
+    qn_status status = group_all(all);
+    for (int which = 0; which < PROF_GROUPINGS && status == QN_OK; which++) {
+        set_ratios(trace, (prof_grouping)which);
+        status = order_groups(trace, (prof_grouping)which);
     }
     status = status == QN_OK ? link_stacks(&all[PROF_BY_NAME], PROF_BY_STACK) : status;
     status = status == QN_OK ? link_stacks(&all[PROF_BY_SHAPE], PROF_BY_SHAPE_STACK) : status;

@@ -17,7 +17,19 @@ static int node_before(const void *a, const void *b, const void *context) {
 }
 
 qn_status qn_prof_sort_nodes(prof_trace *trace, uint32_t *ids, size_t n) {
-    return qn_prof_sort(&trace->arena, ids, n, sizeof *ids, node_before, trace->nodes.at);
+    /* Nodes come in order of their start but for backward ones, so that only those that start together need sorting. */
+    for (size_t begin = 0, end; begin < n; begin = end) {
+        prof_num start = trace->nodes.at[ids[begin]].start;
+        for (end = begin + 1; end < n && prof_eq(trace->nodes.at[ids[end]].start, start); end++) {}
+        if (end < n && !prof_gt(trace->nodes.at[ids[end]].start, start)) {
+            return qn_prof_sort(&trace->arena, ids, n, sizeof *ids, node_before, trace->nodes.at);
+        }
+        if (end - begin > 1 &&
+            qn_prof_sort(&trace->arena, ids + begin, end - begin, sizeof *ids, node_before, trace->nodes.at) != QN_OK) {
+            return QN_NO_MEMORY;
+        }
+    }
+    return QN_OK;
 }
 
 uint32_t qn_prof_tree_of(const prof_trace *trace, prof_val thread) {
@@ -124,7 +136,6 @@ static qn_status make_root(prof_trace *trace, prof_val thread, uint32_t *id) {
     root.start = prof_int(INT64_MIN); /* covers all time until its children are known */
     root.end = prof_int(INT64_MAX);
     root.host_self = root.device_total = root.device_self = root.tc_self = root.tc_total = prof_int(0);
-    root.shape.tag = PROF_LIST;
     root.tid = (uint32_t)trace->idents.n;
     root.rt_begin = (uint32_t)trace->node_rts.n;
     trace->idents.at[trace->idents.n++] = thread;

@@ -90,7 +90,7 @@ static qn_status own_by_id(prof_build *build) {
     }
     for (size_t i = 0; i < build->threads.nodes.n && status == QN_OK; i++) {
         uint32_t node = build->threads.nodes.at[i];
-        const uint32_t *index = qn_prof_map_find(&ids, trace->nodes.at[node].external);
+        const uint32_t *index = qn_prof_map_find(&ids, prof_node_external(trace, &trace->nodes.at[node]));
         if (index && *index < chains.n) {
             status = take_chain(trace, node, &chains.at[*index], next);
         }

@@ -119,8 +119,9 @@ static void count_node(builder *b, const prof_node *node, uint32_t at) {
     }
     p->operators++;
     p->loose = prof_add(p->loose, prof_sub(node->end, node->start));
-    if (node->event != PROF_NIL && trace->events.at[node->event].args != PROF_NIL) {
-        p->flops += prof_to_dbl(trace->ops.at[trace->events.at[node->event].args].flops);
+    const prof_op_args *args = prof_node_args(trace, node);
+    if (args) {
+        p->flops += prof_to_dbl(args->flops);
     }
 }
 

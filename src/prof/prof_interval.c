@@ -12,6 +12,17 @@ qn_status qn_prof_range_push(qn_arena *arena, prof_ranges *list, prof_num start,
     return QN_OK;
 }
 
+qn_status qn_prof_range_merge(qn_arena *arena, prof_ranges *list, prof_num start, prof_num end) {
+    prof_range *last = list->n ? &list->at[list->n - 1] : NULL;
+    if (!last || (prof_gt(end, last->end) && !prof_le(start, last->end))) {
+        return qn_prof_range_push(arena, list, start, end);
+    }
+    if (prof_gt(end, last->end)) {
+        last->end = end;
+    }
+    return QN_OK;
+}
+
 static int starts_before(const void *a, const void *b, const void *unused) {
     (void)unused;
     return prof_lt(((const prof_range *)a)->start, ((const prof_range *)b)->start);
@@ -27,20 +38,10 @@ qn_status qn_prof_ranges_merge(qn_arena *arena, const prof_ranges *in, prof_rang
     if (qn_prof_sort(arena, out->at, in->n, sizeof *out->at, starts_before, NULL) != QN_OK) {
         return QN_NO_MEMORY;
     }
-    size_t n = 0;
-    for (size_t i = 0; i < in->n; i++) {
+    for (size_t i = 0; i < in->n; i++) { /* in place: the merged part is never ahead of what is read */
         prof_range next = out->at[i];
-        if (n == 0) {
-            out->at[n++] = next;
-        } else if (prof_gt(next.end, out->at[n - 1].end)) {
-            if (prof_le(next.start, out->at[n - 1].end)) {
-                out->at[n - 1].end = next.end;
-            } else {
-                out->at[n++] = next;
-            }
-        }
+        qn_prof_range_merge(arena, out, next.start, next.end);
     }
-    out->n = n;
     return QN_OK;
 }
 

@@ -24,6 +24,8 @@ typedef QN_VEC(prof_piece) prof_pieces;
 
 /* All of these return QN_OK or QN_NO_MEMORY. `out` must be empty or zeroed and must not be an input. */
 qn_status qn_prof_range_push(qn_arena *arena, prof_ranges *list, prof_num start, prof_num end);
+/* Adds a range to a merged list, to the same effect as merging the whole; it must not start before the one added last. */
+qn_status qn_prof_range_merge(qn_arena *arena, prof_ranges *list, prof_num start, prof_num end);
 qn_status qn_prof_ranges_merge(qn_arena *arena, const prof_ranges *in, prof_ranges *out);
 qn_status qn_prof_ranges_meet(qn_arena *arena, const prof_ranges *a, const prof_ranges *b, prof_ranges *out);  /* A and B */
 qn_status qn_prof_ranges_minus(qn_arena *arena, const prof_ranges *a, const prof_ranges *b, prof_ranges *out); /* A without B */

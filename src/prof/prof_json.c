@@ -1,8 +1,6 @@
 /* The JSON writer: a buffer in front of the caller's callback, and the escaping of the reference. */
 #include "prof/prof_json.h"
 
-#include <string.h>
-
 void qn_prof_json_init(prof_json *json, qn_profile_write_fn write, void *user) {
     json->write = write;
     json->user = user;
@@ -23,7 +21,7 @@ qn_status qn_prof_json_finish(prof_json *json) {
     return json->status;
 }
 
-void qn_prof_json_raw(prof_json *json, const char *text, size_t length) {
+void qn_prof_json_raw_slow(prof_json *json, const char *text, size_t length) {
     while (length) {
         if (json->used == PROF_JSON_BUFFER) {
             drain(json);
@@ -87,8 +85,10 @@ void qn_prof_json_int(prof_json *json, int64_t value) { qn_prof_json_num(json, p
 void qn_prof_json_dbl(prof_json *json, double value) { qn_prof_json_num(json, prof_dbl(value)); }
 
 static void put_num(prof_json *json, prof_num value) {
-    char text[PROF_NUM_TEXT];
-    qn_prof_json_raw(json, text, (size_t)qn_prof_num_text(value, text));
+    if (PROF_JSON_BUFFER - json->used < PROF_NUM_TEXT) {
+        drain(json);
+    }
+    json->used += (size_t)qn_prof_num_text(value, json->buffer + json->used);
 }
 
 void qn_prof_json_num(prof_json *json, prof_num value) {
@@ -134,28 +134,41 @@ static size_t decode(const unsigned char *at, size_t left, unsigned *code) {
     return n;
 }
 
-static int is_plain(unsigned char c) { return c >= 0x20 && c < 0x7f && c != '"' && c != '\\'; }
+static int is_plain(unsigned char c) { return c >= 0x20 && c < 0x80 && c != '"' && c != '\\'; } /* DEL is printed as it is */
+
+/* Whether eight bytes are all plain: a byte below 0x20, equal to one of the two, or above 0x7f leaves its highest bit set. */
+static int eight_plain(uint64_t word) {
+    const uint64_t ones = 0x0101010101010101ull, tops = ones << 7;
+    uint64_t quote = word ^ ones * '"', backslash = word ^ ones * '\\';
+    uint64_t odd = (word - ones * 0x20) | (quote - ones) | (backslash - ones) | word;
+    return (odd & tops) == 0;
+}
+
+static size_t plain_run(const char *text, size_t length) {
+    size_t run = 0;
+    for (uint64_t word; run + 8 <= length; run += 8) {
+        memcpy(&word, text + run, 8);
+        if (!eight_plain(word)) {
+            break;
+        }
+    }
+    while (run < length && is_plain((unsigned char)text[run])) {
+        run++;
+    }
+    return run;
+}
 
 void qn_prof_json_part_bytes(prof_json *json, const char *text, size_t length) {
     const unsigned char *at = (const unsigned char *)text;
-    size_t i = 0;
-    while (i < length) {
-        size_t run = i;
-        while (run < length && is_plain(at[run])) {
-            run++;
-        }
-        qn_prof_json_raw(json, text + i, run - i);
-        i = run;
+    for (size_t i = 0;;) {
+        size_t run = plain_run(text + i, length - i);
+        qn_prof_json_raw(json, text + i, run);
+        i += run;
         if (i == length) {
-            break;
+            return;
         }
         if (at[i] < 0x80) {
-            if (at[i] == 0x7f) { /* the reference prints DEL as it is */
-                put(json, 0x7f);
-            } else {
-                put_control(json, at[i]);
-            }
-            i++;
+            put_control(json, at[i++]);
             continue;
         }
         unsigned code;
@@ -194,4 +207,23 @@ void qn_prof_json_key_bytes(prof_json *json, const char *key, size_t length) {
     json->comma = 0;
 }
 
-void qn_prof_json_key(prof_json *json, const char *key) { qn_prof_json_key_bytes(json, key, strlen(key)); }
+void qn_prof_json_key_plain(prof_json *json, const char *key, size_t length) {
+    enum { AROUND = 6 }; /* comma, blank, two quotes, colon, blank */
+    if (PROF_JSON_BUFFER - json->used < length + AROUND) {
+        drain(json);
+    }
+    if (length > PROF_JSON_BUFFER - AROUND) {
+        qn_prof_json_key_bytes(json, key, length);
+        return;
+    }
+    char *to = json->buffer + json->used;
+    if (json->comma) {
+        memcpy(to, ", ", 2);
+        to += 2;
+    }
+    *to++ = '"';
+    memcpy(to, key, length);
+    memcpy(to + length, "\": ", 3);
+    json->used = (size_t)(to + length + 3 - json->buffer);
+    json->comma = 0;
+}

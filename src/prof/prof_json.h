@@ -6,6 +6,8 @@
 
 #include <quern/profile.h>
 
+#include <string.h>
+
 #include "prof/prof_num.h"
 
 enum { PROF_JSON_BUFFER = 16384 };
@@ -23,12 +25,14 @@ void qn_prof_json_init(prof_json *json, qn_profile_write_fn write, void *user);
 /* Hands the rest to the callback; returns the first failure. */
 qn_status qn_prof_json_finish(prof_json *json);
 
-void qn_prof_json_object(prof_json *json);     /* { */
-void qn_prof_json_object_end(prof_json *json); /* } */
-void qn_prof_json_array(prof_json *json);      /* [ */
-void qn_prof_json_array_end(prof_json *json);  /* ] */
-void qn_prof_json_key(prof_json *json, const char *key);
-void qn_prof_json_key_bytes(prof_json *json, const char *key, size_t length);
+void qn_prof_json_object(prof_json *json);                                    /* { */
+void qn_prof_json_object_end(prof_json *json);                                /* } */
+void qn_prof_json_array(prof_json *json);                                     /* [ */
+void qn_prof_json_array_end(prof_json *json);                                 /* ] */
+void qn_prof_json_key_plain(prof_json *json, const char *key, size_t length); /* nothing in it needs escaping */
+void qn_prof_json_key_bytes(prof_json *json, const char *key, size_t length); /* any text */
+/* A key of the views themselves: a word of plain ASCII. */
+static inline void qn_prof_json_key(prof_json *json, const char *key) { qn_prof_json_key_plain(json, key, strlen(key)); }
 
 void qn_prof_json_null(prof_json *json);
 void qn_prof_json_bool(prof_json *json, int value);
@@ -46,6 +50,14 @@ void qn_prof_json_part_num(prof_json *json, prof_num value); /* as emitted; abse
 void qn_prof_json_string_end(prof_json *json);
 
 /* Bytes as they are, outside the grammar (the trace view copies its file). Sets no comma. */
-void qn_prof_json_raw(prof_json *json, const char *text, size_t length);
+void qn_prof_json_raw_slow(prof_json *json, const char *text, size_t length);
+static inline void qn_prof_json_raw(prof_json *json, const char *text, size_t length) {
+    if (length > PROF_JSON_BUFFER - json->used) {
+        qn_prof_json_raw_slow(json, text, length);
+        return;
+    }
+    memcpy(json->buffer + json->used, text, length);
+    json->used += length;
+}
 
 #endif

@@ -204,11 +204,7 @@ typedef struct prof_rt { /* a runtime call, in event order; a `dummy` that holds
 typedef struct prof_node {
     prof_num start, end; /* absent: a root without children, or a backward node without work in mlu_a and mlu_b */
     prof_num host_self, device_total, device_self, tc_self, tc_total;
-    prof_val external;  /* absent for modules, roots, backward nodes */
-    prof_val module_id; /* modules */
-    prof_val shape;     /* PROF_LIST: Input Dims; list 0 when none */
-    prof_val types;
-    uint32_t event;                /* PROF_NIL for roots and backward nodes */
+    uint32_t event;                /* PROF_NIL for roots and backward nodes; what is not here is said there */
     uint32_t name, stack;          /* strings */
     uint32_t tid;                  /* ident: thread as written (roots: the tree's integer thread) */
     uint32_t parent;               /* PROF_NIL for roots and nodes outside every tree */
@@ -406,6 +402,30 @@ static inline const prof_str *prof_string(const prof_trace *trace, uint32_t id) 
 
 static inline const prof_str *prof_list_text(const prof_trace *trace, prof_val list) {
     return prof_string(trace, list.tag == PROF_LIST ? trace->text.lists.at[list.i].text : 0);
+}
+
+/* The arguments an operator was written with, or NULL. */
+static inline const prof_op_args *prof_node_args(const prof_trace *trace, const prof_node *node) {
+    int none = node->event == PROF_NIL || node->kind == PROF_KIND_MODULE || trace->events.at[node->event].args == PROF_NIL;
+    return none ? NULL : &trace->ops.at[trace->events.at[node->event].args];
+}
+
+/* `Input Dims`: a list wherever the file is sound; list 0, which is empty, when there are none. */
+static inline prof_val prof_node_shape(const prof_trace *trace, const prof_node *node) {
+    const prof_op_args *args = prof_node_args(trace, node);
+    prof_val none = {{0}, PROF_LIST};
+    return args ? args->dims : none;
+}
+
+/* Absent for modules, roots and backward nodes. */
+static inline prof_val prof_node_external(const prof_trace *trace, const prof_node *node) {
+    int none = node->event == PROF_NIL || node->kind == PROF_KIND_MODULE;
+    return none ? prof_absent() : prof_event_external(&trace->events.at[node->event]);
+}
+
+/* Of a module; Lightning's have none, which counts as 0. */
+static inline prof_val prof_node_module_id(const prof_trace *trace, const prof_node *node) {
+    return node->kind == PROF_KIND_MODULE ? trace->pys.at[trace->events.at[node->event].args].module : prof_int(0);
 }
 
 #endif

@@ -201,20 +201,22 @@ double qn_prof_dbl_read(const char *text, int64_t length) {
 /* ---- Writing ------------------------------------------------------------------------------------------------------ */
 
 int qn_prof_int_text(int64_t value, char *text) {
-    char reversed[24];
-    int n = 0, length = 0;
+    static const char
+        PAIRS[] = "0001020304050607080910111213141516171819202122232425262728293031323334353637383940414243444546474849"
+                  "5051525354555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899";
+    char backward[24], *end = backward + sizeof backward, *at = end;
     uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
-    do {
-        reversed[n++] = (char)('0' + rest % 10);
-        rest /= 10;
-    } while (rest);
+    for (; rest >= 10; rest /= 100) {
+        memcpy(at -= 2, PAIRS + rest % 100 * 2, 2);
+    }
+    if (rest || at == end) {
+        *--at = (char)('0' + rest);
+    }
     if (value < 0) {
-        text[length++] = '-';
+        *--at = '-';
     }
-    while (n) {
-        text[length++] = reversed[--n];
-    }
-    return length;
+    memcpy(text, at, (size_t)(end - at));
+    return (int)(end - at);
 }
 
 static int big_text(prof_num value, char *text) {

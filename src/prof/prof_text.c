@@ -38,11 +38,7 @@ uint32_t qn_prof_hash_value(prof_val value) {
     return (uint32_t)mix((uint64_t)value.i * 0x9e3779b97f4a7c15ull + value.tag);
 }
 
-qn_status qn_prof_slots_room(prof_slots *slots, qn_arena *arena, uint32_t (*hash_of)(const void *owner, uint32_t index),
-                             const void *owner) {
-    if (slots->at && slots->n * 3 < (slots->mask + 1) * 2) {
-        return QN_OK;
-    }
+qn_status qn_prof_slots_grow(prof_slots *slots, qn_arena *arena, prof_hash_fn hash_of, const void *owner) {
     size_t size = slots->at ? (slots->mask + 1) * 2 : 64;
     uint32_t *grown = qn_arena_resize(arena, NULL, size, sizeof *grown);
     if (!grown) {

@@ -31,9 +31,12 @@ static inline uint32_t prof_slots_at(const prof_slots *slots, const size_t *curs
     uint32_t stored = slots->at ? slots->at[*cursor & slots->mask] : 0;
     return stored ? stored - 1 : PROF_NIL;
 }
+typedef uint32_t (*prof_hash_fn)(const void *owner, uint32_t index);
+qn_status qn_prof_slots_grow(prof_slots *slots, qn_arena *arena, prof_hash_fn hash_of, const void *owner);
 /* Makes room for one more; `hash_of` tells the hash of a stored index when the table must be rebuilt. */
-qn_status qn_prof_slots_room(prof_slots *slots, qn_arena *arena, uint32_t (*hash_of)(const void *owner, uint32_t index),
-                             const void *owner);
+static inline qn_status qn_prof_slots_room(prof_slots *slots, qn_arena *arena, prof_hash_fn hash_of, const void *owner) {
+    return slots->at && slots->n * 3 < (slots->mask + 1) * 2 ? QN_OK : qn_prof_slots_grow(slots, arena, hash_of, owner);
+}
 static inline void prof_slots_put(prof_slots *slots, size_t cursor, uint32_t index) {
     slots->at[cursor & slots->mask] = index + 1;
     slots->n++;

@@ -16,11 +16,8 @@ typedef struct row {
 typedef QN_VEC(row) rows;
 
 static const prof_op_args *args_of(const prof_trace *trace, const prof_node *node) {
-    if (!node->proper || node->event == PROF_NIL || trace->events.at[node->event].args == PROF_NIL) {
-        return NULL;
-    }
-    const prof_op_args *args = &trace->ops.at[trace->events.at[node->event].args];
-    return prof_is_num(args->flops) || prof_is_num(args->bytes) ? args : NULL;
+    const prof_op_args *args = node->proper ? prof_node_args(trace, node) : NULL;
+    return args && (prof_is_num(args->flops) || prof_is_num(args->bytes)) ? args : NULL;
 }
 
 static qn_status gather(const prof_view_context *context, rows *all) {
@@ -33,7 +30,7 @@ static qn_status gather(const prof_view_context *context, rows *all) {
         if (!args) {
             continue;
         }
-        uint32_t shape = trace->text.lists.at[node->shape.i].text;
+        uint32_t shape = args->dims.tag == PROF_LIST ? trace->text.lists.at[args->dims.i].text : 0;
         uint32_t *at = qn_prof_map_put(&map, prof_int((int64_t)((uint64_t)node->name << 32 | shape)), PROF_NIL);
         if (!at || !QN_VEC_ROOM(context->arena, all, 1)) {
             return QN_NO_MEMORY;

@@ -12,7 +12,6 @@ typedef struct spans {
 typedef struct gather {
     prof_trace *trace;
     prof_map colls; /* external id to collective record */
-    prof_ranges roles[PROF_ROLES];
     spans spans;
     int has_window;
 } gather;
@@ -81,7 +80,7 @@ static qn_status gather_event(gather *g, const prof_event *event) {
     int kind = event->kind, role = role_of(g, event);
     qn_status status = QN_OK;
     if (role >= 0) {
-        status = qn_prof_range_push(&trace->arena, &g->roles[role], start, end);
+        status = qn_prof_range_merge(&trace->arena, &trace->roles[role], start, end); /* events are in order of time */
     } else if (kind == PROF_KIND_STEP) {
         status = add_step(trace, step_name(trace, event->name), start, end);
     } else if (kind == PROF_KIND_TRACE && qn_prof_is(prof_string(trace, event->name), "PyTorch Profiler (0)")) {
@@ -123,12 +122,6 @@ static qn_status gather_all(gather *g) {
         if (status != QN_OK) {
             return status;
         }
-    }
-    for (int role = 0; role < PROF_ROLES; role++) {
-        if (qn_prof_ranges_merge(&trace->arena, &g->roles[role], &trace->roles[role]) != QN_OK) {
-            return QN_NO_MEMORY;
-        }
-        QN_VEC_FREE(&trace->arena, &g->roles[role]);
     }
     trace->global_start = g->spans.all_start;
     trace->global_end = g->spans.all_end;

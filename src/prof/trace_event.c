@@ -4,160 +4,107 @@
 
 #include "prof/trace_read.h"
 
-static const char *const NAMES[PROF_FIELDS] = {"ph",
-                                               "cat",
-                                               "name",
-                                               "pid",
-                                               "tid",
-                                               "ts",
-                                               "dur",
-                                               "id",
-                                               "args",
-                                               "external id",
-                                               "External id",
-                                               "correlation",
-                                               "Input Dims",
-                                               "Input dims",
-                                               "Input type",
-                                               "Call stack",
-                                               "device",
-                                               "grid",
-                                               "block",
-                                               "registers per thread",
-                                               "shared memory",
-                                               "blocks per SM",
-                                               "est. achieved occupancy %",
-                                               "kernel type",
-                                               "dim",
-                                               "dimx",
-                                               "dimy",
-                                               "dimz",
-                                               "tasktopo",
-                                               "tasktopo_node",
-                                               "Addr",
-                                               "Bytes",
-                                               "Device Type",
-                                               "Device Id",
-                                               "Total Allocated",
-                                               "Total Reserved",
-                                               "Python id",
-                                               "Python parent id",
-                                               "Python module id",
-                                               "flops",
-                                               "bytes",
-                                               "origin"};
-
-static unsigned name_hash(const char *name, size_t length) {
-    return ((unsigned)length * 21u + (unsigned char)name[0] * 5u + (unsigned char)name[length - 1] * 59u) & 255u;
+static void forget_marks(prof_marks *marks) {
+    marks->end_at = marks->start_at = UINT64_MAX;
+    marks->first_end_after_start = marks->first_start_after_end = UINT64_MAX;
 }
 
 void qn_prof_event_init(prof_reader *reader) {
-    for (int field = PROF_F_ARGS + 1; field < PROF_FIELDS; field++) {
-        unsigned at = name_hash(NAMES[field], strlen(NAMES[field]));
-        while (reader->arg_table[at]) {
-            at = (at + 1) & 255u;
-        }
-        reader->arg_table[at] = (uint8_t)field;
-    }
-    reader->marks.end_at = reader->marks.start_at = UINT64_MAX;
-    reader->marks.first_end_after_start = reader->marks.first_start_after_end = UINT64_MAX;
+    qn_prof_keys_init(&reader->keys);
+    forget_marks(&reader->marks);
 }
 
 /* ---- Marking ------------------------------------------------------------------------------------------------------ */
 
-static int same_name(const char *name, size_t length, int field) { return memcmp(name, NAMES[field], length) == 0; }
-
-static int event_field(const char *name, size_t length) {
-    if (length == 2) {
-        return same_name(name, 2, PROF_F_PH)   ? PROF_F_PH
-               : same_name(name, 2, PROF_F_TS) ? PROF_F_TS
-               : same_name(name, 2, PROF_F_ID) ? PROF_F_ID
-                                               : -1;
-    }
-    if (length == 3) {
-        return same_name(name, 3, PROF_F_CAT)   ? PROF_F_CAT
-               : same_name(name, 3, PROF_F_PID) ? PROF_F_PID
-               : same_name(name, 3, PROF_F_TID) ? PROF_F_TID
-               : same_name(name, 3, PROF_F_DUR) ? PROF_F_DUR
-                                                : -1;
-    }
-    if (length == 4) {
-        return same_name(name, 4, PROF_F_NAME) ? PROF_F_NAME : same_name(name, 4, PROF_F_ARGS) ? PROF_F_ARGS : -1;
-    }
-    return -1;
+/* Whether the memo's value stands at p, which is inside the window. */
+static int stands_at(const prof_reader *reader, const prof_memo *memo, const char *p) {
+    int quoted = memo->type == PROF_TOK_STRING;
+    p += quoted;
+    return memo->bytes && reader->scan.end - p > (ptrdiff_t)memo->length && memcmp(p, memo->bytes, memo->length) == 0 &&
+           (!quoted || (p[-1] == '"' && p[memo->length] == '"'));
 }
 
-static int arg_field(const prof_reader *reader, const char *name, size_t length) {
-    if (length == 0) {
-        return -1;
+/* Where a value that begins with these bytes is remembered. What follows a short one takes part too, which does no harm. */
+static uint32_t memo_place(const char *p, int field) {
+    enum { WORDS = 3 };
+    uint64_t hash = (uint64_t)field, word;
+    for (int i = 0; i < WORDS; i++) {
+        memcpy(&word, p + 8 * i, 8);
+        hash = (hash ^ word) * 0x9fb21c651e98df25ull;
+        hash ^= hash >> 29;
     }
-    for (unsigned at = name_hash(name, length); reader->arg_table[at]; at = (at + 1) & 255u) {
-        int field = reader->arg_table[at];
-        if (strlen(NAMES[field]) == length && same_name(name, length, field)) {
-            return field;
-        }
-    }
-    return -1;
+    return (uint32_t)(hash >> 32) % PROF_MEMOS;
 }
 
-/* The field a key names; a key written with escapes is resolved first. */
-static int key_field(const prof_reader *reader, const prof_tok *key, int in_args) {
-    const char *name = reader->scan.base + key->at;
-    size_t length = key->length;
-    char plain[3 * 64];
-    if (key->escaped) {
-        if (length > 64) {
-            return -1;
+/* Whether the value at *p was read before as this field's; passes over it if so. */
+static int seen_before(prof_reader *reader, const char **p, int field) {
+    enum { LOOKED_AT = 24 };
+    prof_memo *last = &reader->last[field];
+    reader->memo_at[field] = PROF_NIL;
+    if (!stands_at(reader, last, *p)) {
+        if (reader->scan.end - *p <= LOOKED_AT) {
+            return 0;
         }
-        length = qn_prof_unescape(name, length, plain);
-        name = plain;
+        reader->memo_at[field] = memo_place(*p, field);
+        const prof_memo *memo = &reader->memos[reader->memo_at[field]];
+        if (!stands_at(reader, memo, *p)) {
+            return 0;
+        }
+        *last = *memo;
     }
-    return in_args ? arg_field(reader, name, length) : event_field(name, length);
+    int quoted = last->type == PROF_TOK_STRING;
+    prof_tok tok = {(uint32_t)(*p + quoted - reader->scan.base), last->length, last->type, 0};
+    reader->field[field] = tok;
+    reader->known |= 1ull << field;
+    *p += last->length + 2u * (unsigned)quoted;
+    return 1;
+}
+
+static prof_scan_result mark(prof_reader *reader, const char **p, int field) {
+    prof_tok ignored;
+    if (field < 0 || field == PROF_F_ARGS) {
+        return qn_prof_scan_value(&reader->scan, p, &ignored);
+    }
+    reader->present |= 1ull << field;
+    int may_be_known = (**p == '"' && field > PROF_F_CAT) || **p == '['; /* numbers are quicker read than remembered */
+    if (may_be_known && seen_before(reader, p, field)) {
+        return PROF_SCAN_OK;
+    }
+    reader->known &= ~(1ull << field);
+    return qn_prof_scan_value(&reader->scan, p, &reader->field[field]);
 }
 
 static prof_scan_result parse_args(prof_reader *reader, const char **p) {
-    prof_tok key, ignored;
-    int closed;
+    unsigned seam = PROF_SEAM_ARGS;
+    int field;
     ++*p;
-    for (int first = 1;; first = 0) {
-        prof_scan_result result = qn_prof_scan_member(&reader->scan, p, first, &key, &closed);
-        if (result != PROF_SCAN_OK || closed) {
+    for (;;) {
+        prof_scan_result result = qn_prof_keys_next(&reader->keys, &reader->scan, p, &seam, &field);
+        if (result != PROF_SCAN_OK || field == PROF_KEY_CLOSED) {
             return result;
         }
-        int field = key_field(reader, &key, 1);
-        result = qn_prof_scan_value(&reader->scan, p, field < 0 ? &ignored : &reader->field[field]);
+        result = mark(reader, p, field);
         if (result != PROF_SCAN_OK) {
             return result;
-        }
-        if (field >= 0) {
-            reader->present |= 1ull << field;
         }
     }
 }
 
 prof_scan_result qn_prof_event_parse(prof_reader *reader, const char **p) {
     const uint64_t own = (1ull << PROF_F_ARGS) - 1;
-    prof_tok key, ignored;
-    int closed;
+    unsigned seam = PROF_SEAM_EVENT;
+    int field;
     reader->present = 0;
     ++*p;
-    for (int first = 1;; first = 0) {
-        prof_scan_result result = qn_prof_scan_member(&reader->scan, p, first, &key, &closed);
-        if (result != PROF_SCAN_OK || closed) {
+    for (;;) {
+        prof_scan_result result = qn_prof_keys_next(&reader->keys, &reader->scan, p, &seam, &field);
+        if (result != PROF_SCAN_OK || field == PROF_KEY_CLOSED) {
             return result;
         }
-        int field = key_field(reader, &key, 0);
         if (field == PROF_F_ARGS) {
             reader->present &= own; /* a second `args` replaces the first whole */
         }
-        if (field == PROF_F_ARGS && **p == '{') {
-            result = parse_args(reader, p);
-        } else {
-            result = qn_prof_scan_value(&reader->scan, p, field < 0 ? &ignored : &reader->field[field]);
-            if (field >= 0 && field != PROF_F_ARGS) {
-                reader->present |= 1ull << field;
-            }
-        }
+        result = field == PROF_F_ARGS && **p == '{' ? parse_args(reader, p) : mark(reader, p, field);
         if (result != PROF_SCAN_OK) {
             return result;
         }
@@ -192,8 +139,36 @@ prof_val qn_prof_reader_value(prof_reader *reader, const prof_tok *tok) {
     return value;
 }
 
+static void remember(prof_reader *reader, int field, const char *bytes, size_t length, prof_val value) {
+    const prof_tok *tok = &reader->field[field];
+    if (length != tok->length || tok->escaped) {
+        return; /* it was repaired, and is not what the file says */
+    }
+    prof_memo memo = {bytes, tok->length, (uint32_t)value.i, tok->type};
+    reader->last[field] = memo;
+    if (reader->memo_at[field] != PROF_NIL) {
+        reader->memos[reader->memo_at[field]] = memo;
+    }
+}
+
 static prof_val get(prof_reader *reader, int field) {
-    return has(reader, field) ? qn_prof_reader_value(reader, &reader->field[field]) : prof_absent();
+    if (!has(reader, field)) {
+        return prof_absent();
+    }
+    const prof_tok *tok = &reader->field[field];
+    if (reader->known >> field & 1) {
+        prof_val value = {{reader->last[field].id}, tok->type == PROF_TOK_LIST ? PROF_LIST : PROF_STR};
+        return value;
+    }
+    prof_val value = qn_prof_reader_value(reader, tok);
+    if (value.tag == PROF_LIST) {
+        const prof_list *list = &reader->trace->text.lists.at[value.i];
+        remember(reader, field, list->json, list->json_length, value);
+    } else if (value.tag == PROF_STR && tok->type == PROF_TOK_STRING) {
+        const prof_str *string = prof_string(reader->trace, (uint32_t)value.i);
+        remember(reader, field, string->at, string->length, value);
+    }
+    return value;
 }
 
 static prof_val number(prof_reader *reader, int field) {
@@ -208,6 +183,10 @@ static uint32_t ident_hash(const void *owner, uint32_t index) {
 static uint32_t ident(prof_reader *reader, int field) {
     prof_trace *trace = reader->trace;
     prof_val value = get(reader, field);
+    uint32_t last = reader->last_ident[field == PROF_F_TID]; /* most events lie where the one before them does */
+    if (last < trace->idents.n && trace->idents.at[last].tag == value.tag && trace->idents.at[last].i == value.i) {
+        return last;
+    }
     size_t cursor = qn_prof_hash_value(value);
     if (qn_prof_slots_room(&reader->ident_slots, &trace->arena, ident_hash, trace) != QN_OK) {
         reader->status = QN_NO_MEMORY;
@@ -215,6 +194,7 @@ static uint32_t ident(prof_reader *reader, int field) {
     }
     for (uint32_t id; (id = prof_slots_at(&reader->ident_slots, &cursor)) != PROF_NIL; cursor++) {
         if (trace->idents.at[id].tag == value.tag && trace->idents.at[id].i == value.i) {
+            reader->last_ident[field == PROF_F_TID] = id;
             return id;
         }
     }
@@ -227,17 +207,15 @@ static uint32_t ident(prof_reader *reader, int field) {
     return (uint32_t)trace->idents.n++;
 }
 
-static int is_text(const prof_reader *reader, int field, const char *literal) {
-    const prof_tok *tok = &reader->field[field];
-    return has(reader, field) && tok->type == PROF_TOK_STRING && tok->length == strlen(literal) &&
-           memcmp(bytes_of(reader, tok), literal, tok->length) == 0;
-}
-
-static int starts_with(const prof_reader *reader, int field, const char *prefix) {
+static inline int starts_with(const prof_reader *reader, int field, const char *prefix) {
     const prof_tok *tok = &reader->field[field];
     size_t length = strlen(prefix);
     return has(reader, field) && tok->type == PROF_TOK_STRING && tok->length >= length &&
            memcmp(bytes_of(reader, tok), prefix, length) == 0;
+}
+
+static inline int is_text(const prof_reader *reader, int field, const char *literal) {
+    return reader->field[field].length == strlen(literal) && starts_with(reader, field, literal);
 }
 
 /* ---- Categories --------------------------------------------------------------------------------------------------- */
@@ -274,18 +252,20 @@ static const struct {
 static int same_lower(const char *bytes, const char *lower, size_t length) {
     for (size_t i = 0; i < length; i++) {
         char c = bytes[i] >= 'A' && bytes[i] <= 'Z' ? (char)(bytes[i] | 32) : bytes[i];
-        if (c != lower[i]) {
+        if (c != lower[i] || c == 0) { /* a 0 in the file is not the end of a name */
             return 0;
         }
     }
-    return 1;
+    return lower[length] == 0;
 }
 
 static prof_category category_of(prof_reader *reader) {
+    enum { ALL = sizeof CATEGORIES / sizeof *CATEGORIES };
     const prof_tok *tok = &reader->field[PROF_F_CAT];
     const char *bytes = bytes_of(reader, tok);
-    for (size_t i = 0; i < sizeof CATEGORIES / sizeof *CATEGORIES; i++) {
-        if (strlen(CATEGORIES[i].name) == tok->length && same_lower(bytes, CATEGORIES[i].name, tok->length)) {
+    for (size_t tried = 0, i = reader->last_category; tried <= ALL; i = tried++) { /* the last one first */
+        if (same_lower(bytes, CATEGORIES[i].name, tok->length)) {
+            reader->last_category = (uint8_t)i;
             reader->saw_gpu |= CATEGORIES[i].gpu;
             reader->saw_mlu |= CATEGORIES[i].mlu;
             return (prof_category)CATEGORIES[i].category;
@@ -425,10 +405,21 @@ static qn_status broken(prof_reader *reader, const char *what) {
     trace->events_broken++;
     if (trace->options.flags & QN_PROFILE_STRICT) {
         uint64_t at = reader->window.offset + (uint64_t)(reader->scan.base - reader->window.at);
-        return qn_error_set(reader->error, QN_FORMAT, "byte %llu: an event %s", (unsigned long long)at, what);
+        return qn_error_set(reader->error, QN_FORMAT, "%s: byte %llu: an event %s", trace->path, (unsigned long long)at, what);
     }
     return QN_OK;
 }
+
+/* How many more items to make room for behind n: what the rest of the file will bring if it goes on as it began. */
+static size_t to_come(const prof_reader *reader, size_t n) {
+    enum { LEAST = 256 };
+    double share = qn_prof_window_share(&reader->window, reader->p);
+    return n < LEAST || share <= 0 ? 1 : (size_t)((double)n * 1.05 / share) - n + 1;
+}
+
+#define ROOM_FOR_NEXT(reader, v)                                                                  \
+    ((v)->n < (v)->cap || QN_VEC_ROOM(&(reader)->trace->arena, (v), to_come((reader), (v)->n)) || \
+     QN_VEC_ROOM(&(reader)->trace->arena, (v), 1))
 
 static qn_status store_memory(prof_reader *reader) {
     prof_trace *trace = reader->trace;
@@ -450,7 +441,7 @@ static qn_status store_memory(prof_reader *reader) {
     mem.tid = ident(reader, PROF_F_TID);
     mem.node = PROF_NIL;
     reader->saw_mlu |= mem.device_type.tag == PROF_INT && mem.device_type.i == 20;
-    if (trace->mems.n >= PROF_NIL - 1 || !QN_VEC_ROOM(&trace->arena, &trace->mems, 1)) {
+    if (trace->mems.n >= PROF_NIL - 1 || !ROOM_FOR_NEXT(reader, &trace->mems)) {
         return QN_NO_MEMORY;
     }
     trace->mems.at[trace->mems.n++] = mem;
@@ -533,7 +524,7 @@ static qn_status store_complete(prof_reader *reader) {
     event.tid = ident(reader, PROF_F_TID);
     event.category = (uint8_t)category;
     event.args = store_args(reader, category);
-    if (reader->status != QN_OK || trace->events.n >= PROF_NIL - 1 || !QN_VEC_ROOM(&trace->arena, &trace->events, 1)) {
+    if (reader->status != QN_OK || trace->events.n >= PROF_NIL - 1 || !ROOM_FOR_NEXT(reader, &trace->events)) {
         return QN_NO_MEMORY;
     }
     trace->events.at[trace->events.n++] = event;
@@ -565,6 +556,5 @@ void qn_prof_event_forget(prof_reader *reader) {
     trace->events.n = trace->mems.n = trace->pys.n = 0;
     trace->events_seen = trace->events_broken = 0;
     reader->flows.n = 0;
-    reader->marks.end_at = reader->marks.start_at = UINT64_MAX;
-    reader->marks.first_end_after_start = reader->marks.first_start_after_end = UINT64_MAX;
+    forget_marks(&reader->marks);
 }

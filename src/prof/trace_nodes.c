@@ -183,21 +183,8 @@ static void init_node(const prof_trace *trace, prof_node *node, uint32_t index, 
     node->eligible = (event->name_flags & PROF_NAME_TC_OP) != 0;
     node->proper = class_ == PROF_CLASS_OP && event->kind == PROF_KIND_OPERATOR &&
                    !(event->name_flags & (PROF_NAME_DP | PROF_NAME_DDP | PROF_NAME_OPTIMIZER));
-    node->shape.tag = PROF_LIST; /* list 0 is empty */
-    if (event->kind == PROF_KIND_MODULE) {
-        node->module_id = trace->pys.at[event->args].module;
-        return;
-    }
-    node->external = prof_event_external(event);
-    if (event->kind == PROF_KIND_PLMODULE) {
-        node->module_id = zero;
-    }
-    if (event->args != PROF_NIL) {
-        const prof_op_args *args = &trace->ops.at[event->args];
-        node->shape = args->dims;
-        node->types = args->types;
-        node->stack = args->stack.tag == PROF_STR ? (uint32_t)args->stack.i : 0;
-    }
+    const prof_op_args *args = prof_node_args(trace, node);
+    node->stack = args && args->stack.tag == PROF_STR ? (uint32_t)args->stack.i : 0;
 }
 
 static qn_status thread_of(maker *m, prof_map *map, prof_threads *threads, uint32_t ident, uint32_t *thread) {
@@ -222,16 +209,17 @@ static qn_status add_collective(maker *m, const prof_event *event, const prof_no
     prof_trace *trace = m->trace;
     prof_coll made;
     memset(&made, 0, sizeof made);
-    made.external = node->external;
+    const prof_op_args *args = prof_node_args(trace, node);
+    made.external = prof_node_external(trace, node);
     made.name = node->name;
     made.start = node->start;
     made.end = node->end;
-    made.shape = node->shape;
-    made.types = node->types;
+    made.shape = prof_node_shape(trace, node);
+    made.types = args ? args->types : prof_absent();
     trace->libs |= event->name_flags & PROF_NAME_NCCL ? PROF_LIB_NCCL : 0;
     trace->libs |= event->name_flags & PROF_NAME_GLOO ? PROF_LIB_GLOO : 0;
     trace->libs |= event->name_flags & PROF_NAME_CNCL ? PROF_LIB_CNCL : 0;
-    uint32_t *index = qn_prof_map_put(&m->colls, node->external, PROF_NIL);
+    uint32_t *index = qn_prof_map_put(&m->colls, made.external, PROF_NIL);
     if (!index || qn_prof_range_push(&trace->arena, &made.ranges, made.start, made.end) != QN_OK ||
         !QN_VEC_ROOM(&trace->arena, &trace->colls, 1)) {
         return QN_NO_MEMORY;
@@ -338,6 +326,25 @@ static qn_status lay_out_threads(maker *m, prof_threads *threads, int pl) {
     return QN_OK;
 }
 
+/* Room for what the events will become, so that nothing is moved while it grows. */
+static qn_status reserve(maker *m) {
+    prof_trace *trace = m->trace;
+    size_t devs = 0, rts = 0, nodes = 0;
+    for (size_t i = 0; i < trace->events.n; i++) {
+        int kind = trace->events.at[i].kind;
+        int device = kind == PROF_KIND_KERNEL || kind == PROF_KIND_MEMCPY || kind == PROF_KIND_MEMSET;
+        devs += (size_t)device;
+        rts += kind == PROF_KIND_RUNTIME;
+        nodes += !device && kind != PROF_KIND_RUNTIME && kind != PROF_KIND_TRACE && kind != PROF_KIND_PYFUNCTION;
+    }
+    qn_arena *arena = &trace->arena;
+    int roomy = QN_VEC_ROOM(arena, &trace->devs, devs) && QN_VEC_ROOM(arena, &m->next, devs) &&
+                QN_VEC_ROOM(arena, &trace->rts, rts + 1) && QN_VEC_ROOM(arena, &m->chains, rts) &&
+                QN_VEC_ROOM(arena, &trace->node_rts, rts + 1) && QN_VEC_ROOM(arena, &trace->nodes, nodes + 16) &&
+                QN_VEC_ROOM(arena, &m->node_thread, nodes) && QN_VEC_ROOM(arena, &trace->kids, nodes + 1);
+    return roomy ? QN_OK : QN_NO_MEMORY;
+}
+
 static qn_status make_all(maker *m) {
     for (size_t i = 0; i < m->trace->events.n; i++) {
         qn_status status = QN_OK;
@@ -399,7 +406,8 @@ qn_status qn_prof_nodes(prof_build *build) {
     qn_prof_map_init(&m.pids, &trace->arena);
     qn_prof_map_init(&build->zero_first, &trace->arena);
     qn_prof_map_init(&build->zero_last, &trace->arena);
-    qn_status status = make_all(&m);
+    qn_status status = reserve(&m);
+    status = status == QN_OK ? make_all(&m) : status;
     status = status == QN_OK ? extend_collectives(&m) : status;
     status = status == QN_OK ? lay_out_devices(&m) : status;
     status = status == QN_OK ? lay_out_threads(&m, &build->threads, 0) : status;

@@ -26,7 +26,8 @@ static qn_status fail(prof_reader *reader, prof_scan_result result) {
     }
     const char *at = result == PROF_SCAN_BAD ? reader->scan.bad_at : reader->p;
     uint64_t offset = reader->window.offset + (uint64_t)(at - reader->window.at);
-    return qn_error_set(reader->error, QN_FORMAT, "byte %llu: not valid JSON: %s", (unsigned long long)offset, reader->scan.why);
+    return qn_error_set(reader->error, QN_FORMAT, "%s: byte %llu: not valid JSON: %s", reader->trace->path,
+                        (unsigned long long)offset, reader->scan.why);
 }
 
 /* ---- deviceProperties --------------------------------------------------------------------------------------------- */
@@ -237,7 +238,8 @@ static qn_status read_member(prof_reader *reader, int which) {
             return read_events(reader);
         }
         uint64_t at = reader->window.offset + (uint64_t)(reader->p - reader->window.at);
-        return qn_error_set(reader->error, QN_FORMAT, "byte %llu: traceEvents is not an array", (unsigned long long)at);
+        return qn_error_set(reader->error, QN_FORMAT, "%s: byte %llu: traceEvents is not an array", reader->trace->path,
+                            (unsigned long long)at);
     }
     qn_status status = read_value(reader, &tok);
     if (status != QN_OK) {
@@ -306,7 +308,7 @@ static qn_status read_document(prof_reader *reader) {
         return fail(reader, qn_prof_scan_bad(&reader->scan, reader->p, "more text follows the trace"));
     }
     if (status == QN_OK && !reader->seen_events) {
-        return qn_error_set(reader->error, QN_FORMAT, "there is no traceEvents");
+        return qn_error_set(reader->error, QN_FORMAT, "%s: there is no traceEvents", reader->trace->path);
     }
     return status;
 }
@@ -445,8 +447,6 @@ qn_status qn_prof_trace_read(prof_trace *trace, qn_error *error) {
     status = read_document(reader);
     if (status == QN_OK) {
         status = finish_read(reader);
-    } else if (status == QN_FORMAT) {
-        qn_error_wrap(error, "%s", trace->path);
     }
     if (status == QN_NO_MEMORY) {
         qn_error_set(error, status, "%s: the events need more than the %llu bytes of memory allowed", trace->path,

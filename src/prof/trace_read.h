@@ -6,54 +6,8 @@
 #include "prof/prof_model.h"
 #include "prof/prof_text.h"
 #include "prof/prof_sort.h"
+#include "prof/trace_keys.h"
 #include "prof/trace_source.h"
-
-/* Fields of an event and its arguments that are looked at, in the order of trace_event.c's name table. */
-typedef enum prof_field {
-    PROF_F_PH,
-    PROF_F_CAT,
-    PROF_F_NAME,
-    PROF_F_PID,
-    PROF_F_TID,
-    PROF_F_TS,
-    PROF_F_DUR,
-    PROF_F_ID,
-    PROF_F_ARGS, /* never stored itself; arguments follow */
-    PROF_F_EXTERNAL_LOWER,
-    PROF_F_EXTERNAL,
-    PROF_F_CORRELATION,
-    PROF_F_DIMS,
-    PROF_F_DIMS_LOWER,
-    PROF_F_TYPES,
-    PROF_F_STACK,
-    PROF_F_DEVICE,
-    PROF_F_GRID,
-    PROF_F_BLOCK,
-    PROF_F_REGISTERS,
-    PROF_F_SHARED,
-    PROF_F_BLOCKS_PER_SM,
-    PROF_F_OCCUPANCY,
-    PROF_F_KERNEL_TYPE,
-    PROF_F_DIM,
-    PROF_F_DIMX,
-    PROF_F_DIMY,
-    PROF_F_DIMZ,
-    PROF_F_TOPO,
-    PROF_F_TOPO_NODE,
-    PROF_F_ADDR,
-    PROF_F_BYTES,
-    PROF_F_DEVICE_TYPE,
-    PROF_F_DEVICE_ID,
-    PROF_F_ALLOCATED,
-    PROF_F_RESERVED,
-    PROF_F_PY_ID,
-    PROF_F_PY_PARENT,
-    PROF_F_PY_MODULE,
-    PROF_F_FLOPS,
-    PROF_F_TRAFFIC, /* "bytes" of an operator; memory records have "Bytes" */
-    PROF_F_ORIGIN,
-    PROF_FIELDS
-} prof_field;
 
 typedef struct prof_raw_flow { /* one end of a forward/backward link */
     prof_val id;
@@ -66,6 +20,15 @@ typedef struct prof_marks {                                                  /* 
     prof_num end_ts, first_end_ts, start_ts, first_start_ts;
 } prof_marks;
 
+/* A string or list that was read before, by its bytes: where they stand again, nothing need be scanned or looked up. */
+typedef struct prof_memo {
+    const char *bytes; /* strings without their quotes; NULL: none */
+    uint32_t length, id;
+    uint8_t type; /* PROF_TOK_STRING or PROF_TOK_LIST */
+} prof_memo;
+
+enum { PROF_MEMOS = 256 };
+
 typedef struct prof_reader {
     prof_trace *trace;
     prof_scan scan;
@@ -74,10 +37,15 @@ typedef struct prof_reader {
     qn_error *error;
     qn_status status; /* of memory and input; the scanner has its own */
 
-    uint8_t arg_table[256]; /* hash of an argument's name to its field, 0 free */
+    prof_keys keys;
     prof_tok field[PROF_FIELDS];
-    uint64_t present; /* bit per field */
+    uint64_t present, known; /* bit per field: it was given; it is what `last` says */
+    prof_memo last[PROF_FIELDS];
+    prof_memo memos[PROF_MEMOS];   /* by a hash of field and first bytes */
+    uint32_t memo_at[PROF_FIELDS]; /* where the value at hand belongs in them, or PROF_NIL */
 
+    uint32_t last_ident[2]; /* pid, tid */
+    uint8_t last_category;  /* index into the table of names */
     prof_slots op_slots, kernel_slots, ident_slots;
     QN_VEC(prof_raw_flow) flows;
     prof_marks marks;

@@ -1,4 +1,5 @@
-/* Reading and inflating. A gzip bomb costs time but no memory: text goes through one window, and max_text ends it. */
+/* Reading and inflating. A gzip bomb costs time but no memory: text goes through one window, and max_text ends it. zlib unpacks
+ * the bare stream; the frame around it is read here, so that the checksum can be ours. */
 #include "prof/trace_source.h"
 
 #include <errno.h>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "prof/crc32.h"
 #include "prof/json_scan.h"
 
 enum { PACKED_BYTES = 128 * 1024, WINDOW_BYTES = 512 * 1024, LARGEST_WINDOW = 256 * 1024 * 1024 };
@@ -16,10 +18,11 @@ struct prof_source {
     qn_arena *arena;
     const char *path;
     qn_profile_options options;
-    int fd, gz, inflating, member_done;
+    int fd, gz, inflating, in_member;
     uint64_t done, total, text; /* stored bytes read and expected; unpacked bytes given */
     z_stream z;
     unsigned char *packed;
+    uint32_t crc, length; /* of the gzip member so far, as its end must state them */
 };
 
 int qn_prof_is_gz(const char *path) {
@@ -51,71 +54,138 @@ static qn_status take_packed(prof_source *source, qn_error *error) {
     return status;
 }
 
-/* Between members: zero padding ends the file, another header begins the next member, anything else is not gzip. */
-static qn_status next_member(prof_source *source, int *finished, qn_error *error) {
-    while (source->z.avail_in && *source->z.next_in == 0) {
+static qn_status gz_error(const prof_source *source, const char *why, qn_error *error) {
+    return qn_error_set(error, QN_FORMAT, "%s: stored byte %llu: not valid gzip: %s", source->path,
+                        (unsigned long long)(source->done - source->z.avail_in), why);
+}
+
+static qn_status gz_ends(const prof_source *source, uint64_t unpacked, qn_error *error) {
+    return qn_error_set(error, QN_FORMAT, "%s: stored byte %llu: the gzip data ends too early (unpacked byte %llu)", source->path,
+                        (unsigned long long)source->done, (unsigned long long)unpacked);
+}
+
+/* The next n bytes of the frame; NULL passes over them. */
+static qn_status take_bytes(prof_source *source, unsigned char *into, size_t n, qn_error *error) {
+    for (size_t i = 0; i < n; i++) {
+        if (source->z.avail_in == 0) {
+            qn_status status = take_packed(source, error);
+            if (status != QN_OK || source->z.avail_in == 0) {
+                return status != QN_OK ? status : gz_ends(source, source->text, error);
+            }
+        }
+        if (into) {
+            into[i] = *source->z.next_in;
+        }
         source->z.next_in++;
         source->z.avail_in--;
     }
+    return QN_OK;
+}
+
+static qn_status pass_text(prof_source *source, qn_error *error) { /* a file name or comment, with its 0 */
+    unsigned char c;
+    qn_status status;
+    do {
+        status = take_bytes(source, &c, 1, error);
+    } while (status == QN_OK && c);
+    return status;
+}
+
+static qn_status take_header(prof_source *source, qn_error *error) {
+    enum { HAS_CRC = 2, HAS_EXTRA = 4, HAS_NAME = 8, HAS_COMMENT = 16, RESERVED = 0xe0 };
+    unsigned char head[10], size[2];
+    qn_status status = take_bytes(source, head, sizeof head, error);
+    if (status != QN_OK) {
+        return status;
+    }
+    if (head[0] != 0x1f || head[1] != 0x8b || head[2] != Z_DEFLATED || (head[3] & RESERVED)) {
+        return gz_error(source, "the header is not gzip's", error);
+    }
+    if (head[3] & HAS_EXTRA) {
+        status = take_bytes(source, size, 2, error);
+        status = status == QN_OK ? take_bytes(source, NULL, size[0] + 256u * size[1], error) : status;
+    }
+    if (status == QN_OK && (head[3] & HAS_NAME)) {
+        status = pass_text(source, error);
+    }
+    if (status == QN_OK && (head[3] & HAS_COMMENT)) {
+        status = pass_text(source, error);
+    }
+    if (status == QN_OK && (head[3] & HAS_CRC)) {
+        status = take_bytes(source, NULL, 2, error);
+    }
+    source->crc = source->length = 0;
+    source->in_member = 1;
+    return status != QN_OK || inflateReset(&source->z) == Z_OK ? status : gz_error(source, "zlib cannot begin again", error);
+}
+
+static uint32_t little_endian(const unsigned char *at) {
+    return at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+}
+
+static qn_status take_trailer(prof_source *source, qn_error *error) {
+    unsigned char tail[8];
+    source->in_member = 0;
+    qn_status status = take_bytes(source, tail, sizeof tail, error);
+    if (status == QN_OK && (little_endian(tail) != source->crc || little_endian(tail + 4) != source->length)) {
+        return gz_error(source, "the checksum does not match, the data is damaged", error);
+    }
+    return status;
+}
+
+/* At the start and between members: zero padding ends the file, a header begins the next member, anything else is not gzip. */
+static qn_status next_member(prof_source *source, int *finished, qn_error *error) {
+    int first = source->done == 0;
     *finished = 0;
-    if (source->z.avail_in == 0) {
+    for (;;) {
+        while (!first && source->z.avail_in && *source->z.next_in == 0) {
+            source->z.next_in++;
+            source->z.avail_in--;
+        }
+        if (first || source->z.avail_in) {
+            return take_header(source, error);
+        }
         qn_status status = take_packed(source, error);
         *finished = source->z.avail_in == 0;
-        if (status != QN_OK || *finished || *source->z.next_in == 0) {
+        if (status != QN_OK || *finished) {
             return status;
         }
     }
-    if (inflateReset(&source->z) != Z_OK) {
-        return qn_error_set(error, QN_FORMAT, "%s: stored byte %llu: the gzip stream cannot be restarted", source->path,
-                            (unsigned long long)(source->done - source->z.avail_in));
-    }
-    source->member_done = 0;
-    return QN_OK;
 }
 
-static qn_status inflate_error(const prof_source *source, int code, qn_error *error) {
-    unsigned long long at = (unsigned long long)(source->done - source->z.avail_in);
+/* Inflates what there is into what room there is; the bytes written are counted as the member's. */
+static qn_status inflate_some(prof_source *source, uint64_t unpacked, qn_error *error) {
+    if (source->z.avail_in == 0) {
+        qn_status status = take_packed(source, error);
+        if (status != QN_OK || source->z.avail_in == 0) {
+            return status != QN_OK ? status : gz_ends(source, unpacked, error);
+        }
+    }
+    const unsigned char *from = source->z.next_out;
+    int code = inflate(&source->z, Z_NO_FLUSH);
+    size_t made = (size_t)(source->z.next_out - from);
+    source->crc = qn_prof_crc32(source->crc, from, made);
+    source->length += (uint32_t)made;
+    if (code == Z_STREAM_END) {
+        return take_trailer(source, error);
+    }
     if (code == Z_MEM_ERROR) {
         return qn_error_set(error, QN_NO_MEMORY, "%s: no memory to unpack", source->path);
     }
-    const char *why = source->z.msg ? source->z.msg : "the data is damaged";
-    return qn_error_set(error, QN_FORMAT, "%s: stored byte %llu: not valid gzip: %s", source->path, at, why);
+    return code == Z_OK ? QN_OK : gz_error(source, source->z.msg ? source->z.msg : "the data is damaged", error);
 }
 
 static qn_status read_gz(prof_source *source, char *into, size_t room, size_t *got, qn_error *error) {
+    qn_status status = QN_OK;
+    int finished = 0;
     source->z.next_out = (unsigned char *)into;
     source->z.avail_out = (uInt)room;
-    while (source->z.avail_out) {
-        qn_status status = QN_OK;
-        if (source->member_done) {
-            int finished;
-            status = next_member(source, &finished, error);
-            if (status != QN_OK || finished) {
-                *got = room - source->z.avail_out;
-                return status;
-            }
-            continue;
-        }
-        if (source->z.avail_in == 0) {
-            status = take_packed(source, error);
-            if (status != QN_OK) {
-                return status;
-            }
-            if (source->z.avail_in == 0) {
-                return qn_error_set(error, QN_FORMAT, "%s: stored byte %llu: the gzip data ends too early (unpacked byte %llu)",
-                                    source->path, (unsigned long long)source->done,
-                                    (unsigned long long)(source->text + room - source->z.avail_out));
-            }
-        }
-        int code = inflate(&source->z, Z_NO_FLUSH);
-        if (code == Z_STREAM_END) {
-            source->member_done = 1;
-        } else if (code != Z_OK) {
-            return inflate_error(source, code, error);
-        }
+    while (status == QN_OK && source->z.avail_out && !finished) {
+        status = source->in_member ? inflate_some(source, source->text + room - source->z.avail_out, error)
+                                   : next_member(source, &finished, error);
     }
-    *got = room;
-    return QN_OK;
+    *got = room - source->z.avail_out;
+    return status;
 }
 
 static qn_status read_plain(prof_source *source, char *into, size_t room, size_t *got, qn_error *error) {
@@ -149,7 +219,7 @@ static qn_status open_file(prof_source *source, qn_error *error) {
         return QN_OK;
     }
     source->packed = qn_arena_resize(source->arena, NULL, PACKED_BYTES, 1);
-    if (!source->packed || inflateInit2(&source->z, 15 + 16) != Z_OK) {
+    if (!source->packed || inflateInit2(&source->z, -15) != Z_OK) {
         return qn_error_set(error, QN_NO_MEMORY, "%s: no memory to unpack", source->path);
     }
     source->inflating = 1;
@@ -235,6 +305,15 @@ qn_status qn_prof_window_refill(prof_window *window, size_t keep, qn_error *erro
                             source->path, (unsigned long long)limit);
     }
     return QN_OK;
+}
+
+double qn_prof_window_share(const prof_window *window, const char *p) {
+    const prof_source *source = window->source;
+    double taken = (double)(source->done - source->z.avail_in), position = (double)window->offset + (double)(p - window->at);
+    if (source->total < source->done || source->text == 0) {
+        return 0; /* a pipe, or a file that is still growing */
+    }
+    return taken / (double)source->total * position / (double)source->text;
 }
 
 void qn_prof_window_close(prof_window *window) {

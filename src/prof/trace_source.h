@@ -23,6 +23,8 @@ qn_status qn_prof_window_open(prof_window *window, qn_arena *arena, const char *
 /* Drops the bytes before at[keep], moves the rest to the front and reads more behind them; the window grows when all of it is
  * kept. QN_FORMAT when what must be kept is larger than any event can be. */
 qn_status qn_prof_window_refill(prof_window *window, size_t keep, qn_error *error);
+/* How much of the file has been used up to p in the window, above 0 and at most 1; 0 when that is not known. */
+double qn_prof_window_share(const prof_window *window, const char *p);
 void qn_prof_window_close(prof_window *window);
 
 int qn_prof_is_gz(const char *path);

@@ -13,7 +13,7 @@ typedef struct counters {
     size_t written;
 } counters;
 
-static void put(prof_json *json, const char *text) { qn_prof_json_raw(json, text, strlen(text)); }
+static inline void put(prof_json *json, const char *text) { qn_prof_json_raw(json, text, strlen(text)); }
 
 static void put_num(prof_json *json, prof_num value) { qn_prof_json_part_num(json, value); }
 

@@ -36,11 +36,13 @@ static void put_bars(prof_json *json, const prof_dist *dist, const char *title, 
     qn_prof_json_key(json, "data");
     qn_prof_json_object(json);
     for (size_t r = 0; r < rows->n; r++) {
-        qn_prof_json_key(json, rows->at[r].key ? rows->at[r].key : "null");
+        const char *key = rows->at[r].key ? rows->at[r].key : "null";
+        qn_prof_json_key_bytes(json, key, strlen(key));
         qn_prof_json_object(json);
         for (size_t c = 0; c < rows->at[r].cells.n; c++) {
             const prof_dist_cell *cell = &rows->at[r].cells.at[c];
-            qn_prof_json_key(json, dist->workers.at[cell->worker].name);
+            const char *name = dist->workers.at[cell->worker].name;
+            qn_prof_json_key_bytes(json, name, strlen(name));
             qn_prof_json_array(json);
             for (size_t i = 0; i < n; i++) {
                 qn_prof_json_num(json, cell->value[i]);
@@ -105,7 +107,7 @@ qn_status qn_prof_view_distributed_commops(const prof_view_context *context, pro
     qn_prof_json_object(json);
     for (size_t w = 0; w < context->dist->workers.n; w++) {
         const prof_dist_worker *worker = &context->dist->workers.at[w];
-        qn_prof_json_key(json, worker->name);
+        qn_prof_json_key_bytes(json, worker->name, strlen(worker->name));
         qn_prof_json_object(json);
         qn_prof_json_key(json, "columns");
         qn_prof_json_array(json);

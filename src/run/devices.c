@@ -58,8 +58,8 @@ qn_status qn_device_open(const char *backend, int index, qn_device **device, qn_
     if (!backend || !device) return qn_error_set(error, QN_ARGUMENT, "device: a backend's name and room for a handle are needed");
     *device = NULL;
     if (strcmp(backend, "vulkan") != 0)
-        return qn_error_set(error, QN_UNSUPPORTED, "device: there is no backend '%s' to open; 'vulkan' is one, the CPU needs no opening",
-                            backend);
+        return qn_error_set(error, QN_UNSUPPORTED,
+                            "device: there is no backend '%s' to open; 'vulkan' is one, the CPU needs no opening", backend);
     qn_vulkan_options options = {.index = index};
     return qn_vulkan_open(&options, device, error);
 }

@@ -40,8 +40,7 @@ static void take_options(qn_plan *p, const qn_plan_options *o) {
     p->device = o->device;
     p->passes = o->passes;
     p->cpu_levels = o->flags & QN_PLAN_REFERENCE ? 0 : qn_cpu_levels();
-    for (size_t i = 0; i < p->graph->symbols.n; i++)
-        p->symbols[i] = o->symbols ? o->symbols[i] : p->graph->symbols.at[i].most;
+    for (size_t i = 0; i < p->graph->symbols.n; i++) p->symbols[i] = o->symbols ? o->symbols[i] : p->graph->symbols.at[i].most;
 }
 
 qn_status qn_plan_create(const qn_graph *graph, const qn_plan_options *options, qn_plan **plan, qn_error *error) {
@@ -267,7 +266,8 @@ qn_status qn_plan_find_bad(qn_plan *p, qn_context *context, qn_plan_bad *bad, qn
     if (!p || !bad || bad->size != sizeof *bad) return qn_error_set(error, QN_ARGUMENT, "a plan and a record are needed");
     bad->node = bad->input = bad->output = -1;
     bad->n_nan = bad->n_infinite = bad->first = 0;
-    if (p->device) return qn_error_set(error, QN_UNSUPPORTED, "looking for bad values runs on the CPU: make the plan without a device");
+    if (p->device)
+        return qn_error_set(error, QN_UNSUPPORTED, "looking for bad values runs on the CPU: make the plan without a device");
     qn_pool *pool = context ? context->pool : NULL;
     QN_TRY(prepare_run(p, pool, error));
     const qn_schedule *x = p->current->schedule;

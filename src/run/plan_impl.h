@@ -87,7 +87,7 @@ struct qn_plan {
     QN_VEC(const char *) kept; /* outputs that stay on the device */
     void *memory;              /* arena and scratch of whichever schedule runs */
     uint64_t memory_bytes;
-    int memory_ready; /* every leaf and pack of `current` has memory and data */
+    int memory_ready;   /* every leaf and pack of `current` has memory and data */
     uint64_t n_uploads; /* to the device, so far */
     _Atomic int cancelled;
 };

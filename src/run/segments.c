@@ -43,8 +43,8 @@ enum { ON_HOST = 1, ON_DEVICE = 2 };
 typedef struct follow {
     qn_plan *p;
     qn_special *x;
-    uint8_t *where;     /* per root: ON_HOST, ON_DEVICE or both */
-    int32_t *writer;    /* per root: the device segment that wrote it last, -1: none */
+    uint8_t *where;      /* per root: ON_HOST, ON_DEVICE or both */
+    int32_t *writer;     /* per root: the device segment that wrote it last, -1: none */
     uint8_t *host_reads; /* per root: some step on the host reads it */
 } follow;
 
@@ -132,7 +132,8 @@ static int follow_leaves(follow *f) {
         if (!(f->where[v] & ON_HOST) && f->host_reads[v] && f->writer[v] >= 0 && !need_on_host(f, (qn_val)v)) return 0;
         for (size_t i = 0; i < f->x->segments.n; i++)
             for (size_t k = 0; k < f->x->segments.at[i].in.n; k++)
-                if (f->x->segments.at[i].in.at[k].root == (qn_val)v) f->x->segments.at[i].in.at[k].always = !(f->where[v] & ON_DEVICE);
+                if (f->x->segments.at[i].in.at[k].root == (qn_val)v)
+                    f->x->segments.at[i].in.at[k].always = !(f->where[v] & ON_DEVICE);
     }
     return 1;
 }
@@ -197,8 +198,14 @@ static qn_status make_program(qn_plan *p, qn_special *x, int number, const recip
     if (number == last_on_device(x)) add_feed_steps(p, x, r->steps, r->tensors, &n);
     for (size_t i = 0; i < g->in.n; i++) range_of(x, &g->in.at[i], &r->in[i]);
     for (size_t i = 0; i < g->out.n; i++) range_of(x, &g->out.at[i], &r->out[i]);
-    qn_program_options o = {.arena_bytes = x->device.bytes, .arena = x->device.buffer, .n_steps = n, .steps = r->steps,
-                            .n_inputs = (int)g->in.n, .n_outputs = (int)g->out.n, .inputs = r->in, .outputs = r->out};
+    qn_program_options o = {.arena_bytes = x->device.bytes,
+                            .arena = x->device.buffer,
+                            .n_steps = n,
+                            .steps = r->steps,
+                            .n_inputs = (int)g->in.n,
+                            .n_outputs = (int)g->out.n,
+                            .inputs = r->in,
+                            .outputs = r->out};
     qn_program_destroy(g->program);
     g->program = NULL;
     g->in_at = qn_arena_alloc(&x->schedule->arena, g->in.n + 1, sizeof *g->in_at);
@@ -229,7 +236,8 @@ qn_status qn_segments_finish(qn_plan *p, qn_special *x, qn_error *error) {
     qn_arena scratch;
     qn_arena_init(&scratch, 0);
     size_t n = x->schedule->graph->values.n;
-    follow f = {p, x, qn_arena_alloc(&scratch, n, 1), qn_arena_alloc(&scratch, n, sizeof(int32_t)), qn_arena_alloc(&scratch, n, 1)};
+    follow f = {p, x, qn_arena_alloc(&scratch, n, 1), qn_arena_alloc(&scratch, n, sizeof(int32_t)),
+                qn_arena_alloc(&scratch, n, 1)};
     qn_status status = QN_NO_MEMORY;
     x->feeds.n = 0;
     int room = f.where && f.writer && f.host_reads && QN_VEC_ROOM(&x->schedule->arena, &x->feeds, p->feeds.n + 1);

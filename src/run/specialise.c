@@ -54,10 +54,10 @@ static qn_status check_cap(const qn_plan *p, qn_special *x, qn_error *error) {
     return qn_error_set(error, QN_NO_MEMORY,
                         "the plan needs %llu bytes on the host (arena %llu, params %llu, packed %llu, inputs %llu, scratch %llu) "
                         "and %llu on the device, the cap is %llu",
-                        (unsigned long long)t->host_bytes, (unsigned long long)t->arena_bytes,
-                        (unsigned long long)t->param_bytes, (unsigned long long)t->packed_bytes,
-                        (unsigned long long)t->input_bytes, (unsigned long long)t->scratch_bytes,
-                        (unsigned long long)t->device_bytes, (unsigned long long)p->memory_cap);
+                        (unsigned long long)t->host_bytes, (unsigned long long)t->arena_bytes, (unsigned long long)t->param_bytes,
+                        (unsigned long long)t->packed_bytes, (unsigned long long)t->input_bytes,
+                        (unsigned long long)t->scratch_bytes, (unsigned long long)t->device_bytes,
+                        (unsigned long long)p->memory_cap);
 }
 
 static qn_status special_create(qn_plan *p, qn_special **special, qn_error *error) {

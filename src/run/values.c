@@ -108,9 +108,9 @@ static qn_status note_extents(qn_plan *p, const qn_plan_leaf *l, const qn_tensor
         const qn_ir_symbol *s = &p->graph->symbols.at[d->a];
         int64_t extent = from->shape[k];
         if (extent < s->least || extent > s->most || (s->multiple_of > 1 && extent % s->multiple_of))
-            return qn_error_set(error, QN_INVALID, "'%s': axis %d has extent %lld, but %s is at least %lld, at most %lld%s", l->name,
-                                k, (long long)extent, qn_ir_string(p->graph, s->name), (long long)s->least, (long long)s->most,
-                                s->multiple_of > 1 ? " and a multiple of its step" : "");
+            return qn_error_set(error, QN_INVALID, "'%s': axis %d has extent %lld, but %s is at least %lld, at most %lld%s",
+                                l->name, k, (long long)extent, qn_ir_string(p->graph, s->name), (long long)s->least,
+                                (long long)s->most, s->multiple_of > 1 ? " and a multiple of its step" : "");
     }
     for (int k = 0; k < want->rank; k++) {
         if (!qn_dim_is_symbolic(want->d[k])) continue;
@@ -261,7 +261,8 @@ qn_status qn_plan_feed(qn_plan *p, const char *output, const char *input, qn_err
     const qn_tensor *a = &s->tensors[from];
     const qn_shape *b = &p->graph->values.at[to->value].probe;
     int same = a->dtype == b->dtype && a->rank == b->rank && s->slots[from].dense;
-    for (int k = 0; same && k < a->rank; k++) same = a->shape[k] == b->d[k] || qn_dim_is_symbolic(p->graph->values.at[to->value].shape.d[k]);
+    for (int k = 0; same && k < a->rank; k++)
+        same = a->shape[k] == b->d[k] || qn_dim_is_symbolic(p->graph->values.at[to->value].shape.d[k]);
     if (!same)
         return qn_error_set(error, QN_INVALID, "output '%s' and input '%s' have not the same dense shape and dtype", output,
                             input);

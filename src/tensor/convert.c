@@ -194,7 +194,7 @@ static void quantise(qn_dtype from, const char *src, qn_dtype to, char *dst, int
     for (int64_t i = 0; i < n; i += b->block) {
         qn_load_run(from, src, a->bytes, i, b->block, wide);
         for (int k = 0; k < b->block; k++) buffer[k] = (float)wide[k];
-        (codec->encode_best ? codec->encode_best : codec->encode)(buffer, 1, (uint8_t *)dst + i / b->block * b->bytes);
+        qn_tensor_block_encode(codec, buffer, NULL, 1, (uint8_t *)dst + i / b->block * b->bytes);
     }
 }
 

@@ -90,7 +90,6 @@ static float fit_sub_block(const float *x) {
 }
 
 void qn_quant_encode_iq4_xs(const float *src, int64_t n_blocks, uint8_t *dst) {
-    static const qn_levels levels = {0, 15, qn_iq4_values};
     for (int64_t b = 0; b < n_blocks; b++, src += QN_K_BLOCK, dst += QN_IQ4_XS_BYTES) {
         float x[QN_K_BLOCK], scales[8];
         qn_k_symmetric parts;
@@ -102,7 +101,8 @@ void qn_quant_encode_iq4_xs(const float *src, int64_t n_blocks, uint8_t *dst) {
         if (qn_abs_f32(d - wanted) <= qn_abs_f32(wanted) / 1024.0f) d = wanted;
         for (int s = 0; s < 8; s++) {
             parts.scale[s] = qn_round_even_to(id * scales[s], -32, 31);
-            qn_quant_code_levels(&levels, x + SUB * s, SUB, d * (float)parts.scale[s], parts.code + SUB * s);
+            float iscale = qn_inverse(d * (float)parts.scale[s]);
+            for (int e = SUB * s; e < SUB * (s + 1); e++) parts.code[e] = (uint8_t)qn_iq4_nearest(x[e] * iscale);
         }
         qn_quant_pack_iq4_xs(&parts, dst);
     }

@@ -4,17 +4,19 @@
 #include "quant_codecs.h"
 #include "quant_grids.h"
 #include "quant_iq_search.h"
+#include "quant_search.h"
 
 enum { BLOCK = 256 };
 
 typedef void (*pack_fn)(const qn_iq_codes *codes, uint8_t *dst);
 
-static void encode_blocks(const qn_iq_book *book, const float *src, int64_t n_blocks, uint8_t *dst, int bytes, pack_fn pack) {
+static void encode_blocks(const qn_iq_book *book, const float *src, const float *weights, int64_t n_blocks, uint8_t *dst,
+                          int bytes, pack_fn pack) {
     qn_iq_norms norms;
     qn_iq_prepare(book, &norms);
     for (int64_t b = 0; b < n_blocks; b++, src += BLOCK, dst += bytes) {
         qn_iq_codes codes;
-        qn_iq_encode_block(book, &norms, src, &codes);
+        qn_iq_encode_block(book, &norms, src, qn_quant_weights_at(weights, b * BLOCK), &codes);
         memset(dst, 0, (size_t)bytes);
         pack(&codes, dst);
     }
@@ -98,10 +100,13 @@ static void pack_iq1_m(const qn_iq_codes *codes, uint8_t *dst) {
 }
 
 /* QN_IQ_ENCODER(name, bytes, grid, values, entries, digits, kind, units, levels, step, peak value) */
-#define QN_IQ_ENCODER(name, bytes, grid, values, entries, digits, kind, units, levels, step, peak)       \
-    void qn_quant_encode_##name(const float *src, int64_t n_blocks, uint8_t *dst) {                      \
-        static const qn_iq_book book = {grid, values, entries, digits, kind, units, levels, step, peak}; \
-        encode_blocks(&book, src, n_blocks, dst, bytes, pack_##name);                                    \
+#define QN_IQ_ENCODER(name, bytes, grid, values, entries, digits, kind, units, levels, step, peak)             \
+    void qn_quant_encode_best_##name(const float *src, const float *weights, int64_t n_blocks, uint8_t *dst) { \
+        static const qn_iq_book book = {grid, values, entries, digits, kind, units, levels, step, peak};       \
+        encode_blocks(&book, src, weights, n_blocks, dst, bytes, pack_##name);                                 \
+    }                                                                                                          \
+    void qn_quant_encode_##name(const float *src, int64_t n_blocks, uint8_t *dst) {                            \
+        qn_quant_encode_best_##name(src, NULL, n_blocks, dst);                                                 \
     }
 
 QN_IQ_ENCODER(iq2_xxs, 66, qn_grid_iq2_xxs, qn_grid_values_iq2, 256, 8, QN_IQ_EVEN, 4, 16, 0.125f, 43.0f)

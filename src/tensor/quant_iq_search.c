@@ -3,12 +3,14 @@
  * With a the scale, g an entry and x the values (magnitudes, where signs are separate), the squared error is
  * |x|^2 - 2 a (x.g) + a^2 |g|^2. The products x.g do not depend on a, so they are computed once per unit, for the
  * whole grid, from tables of its two halves; each scale then costs two operations per entry. A sign rule that forces
- * one value to the wrong side costs least at the smallest x_i g_i, and lowers the product by twice that. */
+ * one value to the wrong side costs least at the smallest x_i g_i, and lowers the product by twice that. Weights go into
+ * the products as w x, and into the lengths |g|^2, which are then each unit's own. */
 #include "quant_iq_search.h"
 
 #include <float.h>
 
 #include "quant_bits.h"
+#include "quant_search.h"
 
 enum { BLOCK = 256, MAX_UNITS = 8, MAX_DOTS = 8192, STARTS = 14, POLISH = 3 };
 
@@ -19,10 +21,12 @@ static const float shift_of[2] = {0.125f, -0.125f};
 typedef struct qn_iq_bench {
     const qn_iq_book *book;
     const qn_iq_norms *norms;
-    const float *x;
+    const float *x, *w;
+    int weighted;
     float dots[MAX_DOTS];
-    float sum[MAX_UNITS]; /* of the unit's values: what a shift adds */
-    uint8_t odd[4];       /* per 8 values: the sign rule is broken as they stand */
+    float own_norms[2][MAX_DOTS]; /* with weights: squared lengths, units * entries */
+    float sum[MAX_UNITS];         /* of the unit's values under their weights: what a shift adds */
+    uint8_t odd[4];               /* per 8 values: the sign rule is broken as they stand */
 } qn_iq_bench;
 
 /* The choices for one section at one scale. */
@@ -78,17 +82,43 @@ static void unit_dots(const qn_iq_book *book, const float *x, float *plain, floa
     }
 }
 
-static void load_section(qn_iq_bench *bench, const float *x, float *magnitudes) {
+/* Squared lengths of one unit's entries under its weights, without a shift or with either one. */
+static void unit_norms(const qn_iq_book *book, const float *w, float *plus, float *minus) {
+    int bits = book->digits == 8 ? 2 : 3, mask = (1 << bits) - 1, half_bits = book->digits / 2 * bits;
+    float *const norms[2] = {plus, minus};
+    for (int sign = 0; sign < (is_shifted(book->kind) ? 2 : 1); sign++) {
+        float halves[2][256], shift = is_shifted(book->kind) ? shift_of[sign] : 0.0f;
+        for (int half = 0; half < 2; half++)
+            for (int code = 0; code < 1 << half_bits; code++) {
+                halves[half][code] = 0.0f;
+                for (int i = 0; i < book->digits / 2; i++) {
+                    float value = (float)book->values[(code >> (bits * i)) & mask] + shift;
+                    halves[half][code] += w[half * book->digits / 2 + i] * value * value;
+                }
+            }
+        for (int n = 0; n < book->entries; n++)
+            norms[sign][n] = halves[0][book->grid[n] & ((1 << half_bits) - 1)] + halves[1][book->grid[n] >> half_bits];
+    }
+}
+
+static const float *norms_of(const qn_iq_bench *bench, int u, int shift) {
+    return bench->weighted ? bench->own_norms[shift] + u * bench->book->entries : bench->norms->norm[shift];
+}
+
+static void load_section(qn_iq_bench *bench, const float *x, const float *w, float *magnitudes) {
     const qn_iq_book *book = bench->book;
     int size = book->units * book->digits, separate = !is_shifted(book->kind);
+    float products[32] = {0.0f};
     memset(bench->odd, 0, sizeof bench->odd);
     memset(bench->sum, 0, sizeof bench->sum);
     for (int e = 0; e < size; e++) {
         magnitudes[e] = separate ? qn_abs_f32(x[e]) : x[e];
-        bench->sum[e / book->digits] += magnitudes[e];
+        products[e] = w[e] * magnitudes[e];
+        bench->sum[e / book->digits] += products[e];
         bench->odd[e / 8] ^= x[e] < 0.0f;
     }
     bench->x = magnitudes;
+    bench->w = w;
     for (int u = 0; u < book->units; u++) {
         float *plain = bench->dots + u * book->entries, *wrong = NULL;
         if (book->kind == QN_IQ_EVEN && bench->odd[u]) {
@@ -97,7 +127,10 @@ static void load_section(qn_iq_bench *bench, const float *x, float *magnitudes) 
         } else if (book->kind == QN_IQ_EVEN_PAIR) {
             wrong = plain + book->units * book->entries;
         }
-        unit_dots(book, magnitudes + u * book->digits, plain, wrong);
+        unit_dots(book, products + u * book->digits, plain, wrong);
+        if (bench->weighted)
+            unit_norms(book, w + u * book->digits, bench->own_norms[0] + u * book->entries,
+                       bench->own_norms[1] + u * book->entries);
     }
 }
 
@@ -120,12 +153,13 @@ static float best_entry(const float *dots, const float *norms, int entries, floa
 static void pick_pair(const qn_iq_bench *bench, int u, float a, qn_iq_picks *picks) {
     const qn_iq_book *book = bench->book;
     const float *plain = bench->dots + u * book->entries, *wrong = plain + book->units * book->entries;
-    const float *norm = bench->norms->norm[0];
+    const float *const norm[2] = {norms_of(bench, u, 0), norms_of(bench, u + 1, 0)};
     int right[2], flipped[2], which = -1;
     float right_score[2], flipped_score[2];
-    for (int i = 0; i < 2; i++) right_score[i] = best_entry(plain + i * book->entries, norm, book->entries, a, &right[i]);
+    for (int i = 0; i < 2; i++) right_score[i] = best_entry(plain + i * book->entries, norm[i], book->entries, a, &right[i]);
     if (bench->odd[u / 2]) {
-        for (int i = 0; i < 2; i++) flipped_score[i] = best_entry(wrong + i * book->entries, norm, book->entries, a, &flipped[i]);
+        for (int i = 0; i < 2; i++)
+            flipped_score[i] = best_entry(wrong + i * book->entries, norm[i], book->entries, a, &flipped[i]);
         which = flipped_score[0] + right_score[1] <= right_score[0] + flipped_score[1] ? 0 : 1;
     }
     for (int i = 0; i < 2; i++) {
@@ -133,14 +167,14 @@ static void pick_pair(const qn_iq_bench *bench, int u, float a, qn_iq_picks *pic
         picks->entry[u + i] = entry;
         picks->flipped[u + i] = which == i;
         picks->dot += (which == i ? wrong : plain)[i * book->entries + entry];
-        picks->norm += norm[entry];
+        picks->norm += norm[i][entry];
     }
 }
 
 /* One unit with a given shift; returns its score with everything that depends on the shift. */
 static float pick_unit(const qn_iq_bench *bench, int u, float a, int shift, qn_iq_picks *picks) {
     const qn_iq_book *book = bench->book;
-    const float *dots = bench->dots + u * book->entries, *norms = bench->norms->norm[shift];
+    const float *dots = bench->dots + u * book->entries, *norms = norms_of(bench, u, shift);
     float offset = is_shifted(book->kind) ? shift_of[shift] * bench->sum[u] : 0.0f;
     float score = best_entry(dots, norms, book->entries, a, &picks->entry[u]) - 2.0f * offset;
     picks->shift[u] = (uint8_t)shift;
@@ -206,7 +240,8 @@ static unsigned unit_signs(const qn_iq_bench *bench, const float *x, int u, cons
     float least = FLT_MAX;
     for (int i = 0; i < book->digits; i++) {
         float value = x[u * book->digits + i];
-        float term = qn_abs_f32(value) * (float)book->values[(book->grid[picks->entry[u]] >> (bits * i)) & mask];
+        float term = bench->w[u * book->digits + i] * qn_abs_f32(value) *
+                     (float)book->values[(book->grid[picks->entry[u]] >> (bits * i)) & mask];
         if (value < 0.0f) signs |= 1u << i;
         if (term < least) {
             least = term;
@@ -255,16 +290,18 @@ static void code_section(qn_iq_bench *bench, const float *x, int section, float 
     store_section(bench, x, section, &kept, codes);
 }
 
-void qn_iq_encode_block(const qn_iq_book *book, const qn_iq_norms *norms, const float *src, qn_iq_codes *codes) {
-    float x[BLOCK], magnitudes[32] = {0.0f}, scales[16], top = 0.0f;
+void qn_iq_encode_block(const qn_iq_book *book, const qn_iq_norms *norms, const float *src, const float *weights,
+                        qn_iq_codes *codes) {
+    float x[BLOCK], w[BLOCK], magnitudes[32] = {0.0f}, scales[16], top = 0.0f;
     uint8_t stored[2];
     qn_iq_bench bench;
     int exponent = qn_quant_normalise(src, BLOCK, x), size = book->units * book->digits, sections = BLOCK / size;
-    memset(&bench, 0, sizeof bench);
-    bench.book = book;
+    qn_quant_take_weights(weights, BLOCK, w);
+    bench.book = book; /* load_section sets the rest, as far as it is looked at */
     bench.norms = norms;
+    bench.weighted = weights != NULL;
     for (int s = 0; s < sections; s++) {
-        load_section(&bench, x + size * s, magnitudes);
+        load_section(&bench, x + size * s, w + size * s, magnitudes);
         scales[s] = fit_section(&bench, size);
         top = scales[s] > top ? scales[s] : top;
     }
@@ -274,7 +311,7 @@ void qn_iq_encode_block(const qn_iq_book *book, const qn_iq_norms *norms, const 
         d = qn_quant_put_normalised(stored, d, exponent);
         codes->d = qn_get_u16(stored);
         for (int s = 0; s < sections; s++) {
-            load_section(&bench, x + size * s, magnitudes);
+            load_section(&bench, x + size * s, w + size * s, magnitudes);
             code_section(&bench, x + size * s, s, scales[s], d, codes, &numerator, &denominator);
         }
         /* The levels are coarse; moving d to suit them all pays, and the codes are then chosen again. */

@@ -41,6 +41,8 @@ typedef struct qn_iq_norms {
 } qn_iq_norms;
 
 void qn_iq_prepare(const qn_iq_book *book, qn_iq_norms *norms);
-void qn_iq_encode_block(const qn_iq_book *book, const qn_iq_norms *norms, const float *src, qn_iq_codes *codes);
+/* weights: how much the squared error of each value counts; NULL: all alike. */
+void qn_iq_encode_block(const qn_iq_book *book, const qn_iq_norms *norms, const float *src, const float *weights,
+                        qn_iq_codes *codes);
 
 #endif

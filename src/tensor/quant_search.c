@@ -36,6 +36,16 @@ float qn_quant_peak(const float *x, int n) {
     return peak;
 }
 
+void qn_quant_take_weights(const float *given, int n, float *w) {
+    float most = 0.0f;
+    if (given != NULL) qn_quant_normalise(given, n, w);
+    for (int e = 0; e < n && given != NULL; e++) {
+        w[e] = w[e] > 0.0f ? w[e] : 0.0f;
+        most = w[e] > most ? w[e] : most;
+    }
+    for (int e = 0; e < n && most == 0.0f; e++) w[e] = 1.0f;
+}
+
 typedef struct affine_sums {
     float w, x;               /* fixed by the data */
     float code, code2, xcode; /* of the trial's codes */

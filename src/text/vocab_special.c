@@ -20,7 +20,8 @@ enum { N_NAMES = sizeof NAMES / sizeof *NAMES };
 static int32_t choose_id(qn_tokenizer *t, int32_t given, int32_t standard) {
     if (given >= 0 && given < t->n_tokens) return given;
     if (given >= 0) t->ignored_ids++;
-    return standard < t->n_tokens ? standard : -1;
+    /* A vocabulary of another make may have a word there. */
+    return standard >= 0 && standard < t->n_tokens && t->token[standard].type != QN_TOKEN_NORMAL ? standard : -1;
 }
 
 static int32_t choose_flag(int32_t given, int32_t standard) { return given >= 0 ? given != 0 : standard; }

@@ -75,7 +75,8 @@ static void *worker(void *arg) {
     for (;;) {
         uint64_t gate = wait_for_news(p, seen);
         if (gate & GATE_END) return NULL;
-        if (!atomic_compare_exchange_weak_explicit(&p->gate, &gate, gate + 1, memory_order_acq_rel, memory_order_relaxed)) continue;
+        if (!atomic_compare_exchange_weak_explicit(&p->gate, &gate, gate + 1, memory_order_acq_rel, memory_order_relaxed))
+            continue;
         seen = gate / GATE_ROUND;
         take_parts(p);
         atomic_fetch_add_explicit(&p->left, 1, memory_order_release);

@@ -63,15 +63,25 @@ typedef struct qn_vk_shader {
 /* Made in the build folder from glsl/: one entry per file, ended by a NULL name. */
 extern const qn_vk_shader qn_vk_shaders[];
 
+/* What an emitted kernel computes (vk_region.c); n is 0 for shaders that are as they were built. */
+typedef struct qn_vk_key {
+    int n;
+    uint32_t words[QN_MAX_WORDS + 20];
+} qn_vk_key;
+
 /* A step translated. */
 typedef struct qn_vk_dispatch {
     int shader;
     qn_vk_spec spec;
+    qn_vk_key key;
     qn_vk_push push;
     uint32_t groups[3]; /* any 0: nothing to do */
+    int waits;          /* for the dispatches of the same step before it */
 } qn_vk_dispatch;
 
-/* Where a packer gets addresses from. While only asking, everything is 0 and `block` NULL; `block_used` counts all the same. */
+enum { QN_VK_DISPATCHES = 16 }; /* of one step at most */
+
+/* What a packer works on. While only asking, every address is 0 and `block` NULL; what is used is counted all the same. */
 typedef struct qn_vk_pack {
     const struct qn_vk_device *device;
     const qn_checked_step *step;
@@ -79,8 +89,11 @@ typedef struct qn_vk_pack {
     char *block;       /* the parameter block, mapped */
     uint64_t block_at; /* its device address; the first word is the status word */
     uint64_t block_used;
+    uint64_t scratch_at, scratch_used; /* memory for this step alone */
     uint32_t step_number;
-    qn_vk_dispatch *out;
+    qn_vk_dispatch *list; /* QN_VK_DISPATCHES of them */
+    int n, waits;         /* finished ones; whether the next one waits for them */
+    qn_vk_dispatch *out;  /* the one being filled: list[n] */
     qn_error *error;
 } qn_vk_pack;
 
@@ -92,7 +105,7 @@ enum { QN_VK_BLOCK_ALIGN = 64, QN_VK_GROUP_LIMIT = 65535, QN_VK_LANES = 256 };
 #include "vulkan/vk_kernels.def"
 #undef QN_VK_KERNEL
 
-/* Chooses the kernel of a step and fills pack->out, or says QN_UNSUPPORTED. */
+/* Chooses the kernel of a step and appends its dispatches to the list, or says QN_UNSUPPORTED. */
 qn_status qn_vk_translate(qn_vk_pack *pack);
 
 /* ---- Objects */
@@ -141,6 +154,8 @@ typedef struct qn_vk_memory {
 typedef struct qn_vk_pipeline {
     int shader;
     qn_vk_spec spec;
+    int n_key; /* of an emitted one */
+    uint32_t *key;
     VkPipeline handle;
 } qn_vk_pipeline;
 
@@ -165,6 +180,8 @@ typedef struct qn_vk_device {
     QN_VEC(qn_vk_pipeline) pipelines;
     qn_vk_memory staging; /* for single uploads and downloads, grown on demand */
     qn_vulkan_fault fault;
+    qn_vulkan_module_fn show;
+    void *show_user;
     uint32_t distrusted; /* QN_VULKAN_* families that failed the self-test */
     uint32_t barred;     /* QN_VULKAN_* families of kernels that are not to be used */
     int forced_tile;     /* number of the tile that products shall use, -1: as the packer thinks */
@@ -180,6 +197,7 @@ typedef struct qn_vk_program {
     qn_program base;
     qn_vk_memory arena;   /* empty when it is the caller's */
     qn_vk_memory block;   /* status word, then what kernels need beyond push constants */
+    qn_vk_memory scratch; /* as much as the step that needs most; steps that use it do not overlap */
     qn_vk_memory staging; /* inputs one after the other, then outputs */
     qn_device_range *inputs, *outputs;
     uint64_t *input_at, *output_at; /* in staging */
@@ -249,8 +267,11 @@ qn_status qn_vk_copy(qn_vk_device *d, const qn_vk_memory *from, uint64_t from_at
 /* vk_pipeline.c */
 qn_status qn_vk_pipelines_init(qn_vk_device *d, qn_error *error);
 void qn_vk_pipelines_destroy(qn_vk_device *d);
-qn_status qn_vk_pipeline_get(qn_vk_device *d, int shader, const qn_vk_spec *spec, VkPipeline *pipeline, qn_error *error);
+qn_status qn_vk_pipeline_get(qn_vk_device *d, const qn_vk_dispatch *dispatch, VkPipeline *pipeline, qn_error *error);
 int qn_vk_shader_find(const char *name);
+
+/* vk_region.c: the module of a key, in words of the arena's; NULL for want of memory. */
+const uint32_t *qn_vk_region_emit(qn_arena *arena, const qn_vk_key *key, size_t *n_words);
 
 /* vk_cache.c */
 qn_status qn_vk_cache_open(qn_vk_device *d, const char *folder, qn_error *error);

@@ -22,8 +22,8 @@ static void describe(const qn_device *device, qn_device_info *info) {
 }
 
 static qn_status supports(qn_device *device, const qn_checked_step *step, qn_error *error) {
-    qn_vk_dispatch out;
-    qn_vk_pack pack = {.device = (const qn_vk_device *)device, .step = step, .out = &out, .error = error};
+    qn_vk_dispatch list[QN_VK_DISPATCHES];
+    qn_vk_pack pack = {.device = (const qn_vk_device *)device, .step = step, .list = list, .error = error};
     return qn_vk_translate(&pack);
 }
 
@@ -149,6 +149,10 @@ void qn_vulkan_bar(qn_device *device, uint32_t families, int tile) {
     qn_vk_device *d = (qn_vk_device *)device;
     d->barred = families;
     d->forced_tile = tile;
+}
+void qn_vulkan_show_modules(qn_device *device, qn_vulkan_module_fn show, void *user) {
+    ((qn_vk_device *)device)->show = show;
+    ((qn_vk_device *)device)->show_user = user;
 }
 int qn_vulkan_pipelines(const qn_device *device) { return (int)((const qn_vk_device *)device)->pipelines.n; }
 int qn_vulkan_barriers(const qn_program *program) { return ((const qn_vk_program *)program)->n_barriers; }

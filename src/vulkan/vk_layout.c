@@ -2,13 +2,13 @@
  * operand are folded into one, until at most four remain, which is all that 128 bytes of push constants have room for. */
 #include "vulkan/vk_layout.h"
 
-enum { A, B, Y, OPERANDS, AXES = 4 };
+enum { AXES = QN_VK_AXES };
 
 /* Axes counted from the last. */
 typedef struct axes {
-    int rank;
-    int64_t n[QN_MAX_RANK], m[QN_MAX_RANK]; /* walked, and b's own extents */
-    int64_t s[OPERANDS][QN_MAX_RANK];       /* in elements */
+    int rank, operands;
+    int64_t n[QN_MAX_RANK], m[QN_MAX_RANK]; /* walked, and a tiled operand's own extents */
+    int64_t s[QN_VK_OPERANDS][QN_MAX_RANK]; /* in elements */
 } axes;
 
 qn_status qn_vk_refuse(qn_vk_pack *p, const char *why) {
@@ -69,20 +69,20 @@ qn_status qn_vk_stride(qn_vk_pack *p, const qn_tensor *t, int k, int32_t *stride
     return narrow(p, element_stride(t, k), stride);
 }
 
-static void fill_axes(axes *x, const qn_vk_walk *w) {
-    const qn_tensor *operands[OPERANDS] = {w->a, w->b, w->y};
+static void fill_axes(axes *x, const qn_vk_fold *f) {
     memset(x, 0, sizeof *x);
-    x->rank = w->shape->rank;
+    x->rank = f->shape->rank;
+    x->operands = f->n;
     for (int k = 0; k < x->rank; k++) {
-        x->n[k] = x->m[k] = qn_ne(w->shape, k);
-        for (int o = 0; o < OPERANDS; o++) x->s[o][k] = operands[o] ? element_stride(operands[o], k) : 0;
-        if (w->b && qn_ne(w->b, k) > 1 && qn_ne(w->b, k) < x->n[k]) x->m[k] = qn_ne(w->b, k);
+        x->n[k] = x->m[k] = qn_ne(f->shape, k);
+        for (int o = 0; o < f->n; o++) x->s[o][k] = f->operand[o] ? element_stride(f->operand[o], k) : 0;
+        if (f->tiled && qn_ne(f->tiled, k) > 1 && qn_ne(f->tiled, k) < x->n[k]) x->m[k] = qn_ne(f->tiled, k);
     }
 }
 
 static int can_fold(const axes *x, int inner, int outer) {
     if (x->m[inner] != x->n[inner] || x->m[outer] != x->n[outer]) return 0;
-    for (int o = 0; o < OPERANDS; o++)
+    for (int o = 0; o < x->operands; o++)
         if (x->s[o][outer] != x->s[o][inner] * x->n[inner]) return 0;
     return 1;
 }
@@ -100,41 +100,43 @@ static void fold(axes *x, int keep) {
         top++;
         x->n[top] = x->n[k];
         x->m[top] = x->m[k];
-        for (int o = 0; o < OPERANDS; o++) x->s[o][top] = x->s[o][k];
+        for (int o = 0; o < x->operands; o++) x->s[o][top] = x->s[o][k];
     }
     x->rank = top + 1;
 }
 
-static qn_status store_axes(qn_vk_pack *p, const axes *x) {
+qn_status qn_vk_fold_axes(qn_vk_pack *p, qn_vk_fold *f) {
     qn_vk_push *push = &p->out->push;
     qn_vk_spec *spec = &p->out->spec;
-    if (x->rank > AXES) return qn_vk_refuse(p, "more than 4 axes remain after folding");
+    axes x;
+    fill_axes(&x, f);
+    fold(&x, f->keep);
+    if (x.rank > AXES) return qn_vk_refuse(p, "more than 4 axes remain after folding");
     int64_t total = 1;
     for (int k = 0; k < AXES; k++) {
-        int there = k < x->rank;
-        int64_t n = there ? x->n[k] : 1;
+        int there = k < x.rank;
+        int64_t n = there ? x.n[k] : 1;
         if (n > INT32_MAX || qn_mul_overflow(total, n ? n : 1, &total) || total > INT32_MAX)
             return qn_vk_refuse(p, "more than 2^31 elements");
         push->n[k] = (uint32_t)n;
-        push->nb[k] = there ? (uint32_t)x->m[k] : 1;
+        push->nb[k] = there ? (uint32_t)x.m[k] : 1;
         if (push->nb[k] < push->n[k]) spec->tiled = 1;
-        QN_TRY(narrow(p, there ? x->s[A][k] : 0, &push->sa[k]));
-        QN_TRY(narrow(p, there ? x->s[B][k] : 0, &push->sb[k]));
-        QN_TRY(narrow(p, there ? x->s[Y][k] : 0, &push->sy[k]));
+        for (int o = 0; o < f->n; o++) QN_TRY(narrow(p, there ? x.s[o][k] : 0, &f->stride[o][k]));
     }
-    spec->rank = x->rank < 1 ? 1 : (uint32_t)x->rank;
+    spec->rank = f->keep ? AXES : x.rank < 1 ? 1 : (uint32_t)x.rank; /* kernels with axes to keep know which is which */
     return QN_OK;
 }
 
 qn_status qn_vk_pack_walk(qn_vk_pack *p, const qn_vk_walk *w) {
-    axes x;
-    fill_axes(&x, w);
-    fold(&x, w->keep);
-    QN_TRY(store_axes(p, &x));
-    if (w->keep) p->out->spec.rank = AXES; /* such kernels know which axis is which */
-    p->out->push.a = w->a ? qn_vk_address(p, w->a) : 0;
-    p->out->push.b = w->b ? qn_vk_address(p, w->b) : 0;
-    p->out->push.y = w->y ? qn_vk_address(p, w->y) : 0;
+    qn_vk_push *push = &p->out->push;
+    qn_vk_fold f = {.shape = w->shape, .n = 3, .operand = {w->a, w->b, w->y}, .tiled = w->b, .keep = w->keep};
+    QN_TRY(qn_vk_fold_axes(p, &f));
+    memcpy(push->sa, f.stride[0], sizeof push->sa);
+    memcpy(push->sb, f.stride[1], sizeof push->sb);
+    memcpy(push->sy, f.stride[2], sizeof push->sy);
+    push->a = w->a ? qn_vk_address(p, w->a) : 0;
+    push->b = w->b ? qn_vk_address(p, w->b) : 0;
+    push->y = w->y ? qn_vk_address(p, w->y) : 0;
     return QN_OK;
 }
 
@@ -174,5 +176,18 @@ qn_status qn_vk_at_most_4_axes(qn_vk_pack *p, const qn_tensor *t) {
 qn_status qn_vk_extent(qn_vk_pack *p, int64_t n, uint32_t *out) {
     if (n > INT32_MAX) return qn_vk_refuse(p, "an extent is beyond 2^31");
     *out = (uint32_t)n;
+    return QN_OK;
+}
+
+qn_status qn_vk_scratch(qn_vk_pack *p, uint32_t dtype, int rank, const int64_t *shape, qn_tensor *t) {
+    const uint64_t align = 256;
+    uint64_t bytes;
+    if (qn_tensor_bytes((qn_dtype)dtype, rank, shape, &bytes) != QN_OK ||
+        qn_tensor_init(t, (qn_dtype)dtype, rank, shape, NULL, 0) != QN_OK)
+        return qn_vk_refuse(p, "what it needs on the way is too large");
+    t->size = bytes;
+    t->data = (void *)(uintptr_t)(p->scratch_at - p->arena + p->scratch_used); /* the arena's address is added again later */
+    if (t->size > UINT64_MAX / 2 - p->scratch_used) return qn_vk_refuse(p, "what it needs on the way is too large");
+    p->scratch_used += (t->size + align - 1) / align * align;
     return QN_OK;
 }

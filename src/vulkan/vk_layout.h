@@ -4,6 +4,20 @@
 
 #include "vulkan/vk.h"
 
+enum { QN_VK_AXES = 4, QN_VK_OPERANDS = 16 };
+
+/* Any number of operands over one shape. Extents of 1, and axes that an operand lacks, have a stride of 0 and so are stretched. */
+typedef struct qn_vk_fold {
+    const qn_tensor *shape; /* whose extents are walked */
+    int n;
+    const qn_tensor *operand[QN_VK_OPERANDS]; /* NULL: strides of 0 */
+    const qn_tensor *tiled;                   /* the one that may be smaller and then repeats, NULL for none */
+    int keep;                                 /* axes from the last that must not be folded into others */
+    int32_t stride[QN_VK_OPERANDS][QN_VK_AXES];
+} qn_vk_fold;
+/* Fills extents, rank and tiling, and the strides; UNSUPPORTED when more than four axes remain or a number is too large. */
+qn_status qn_vk_fold_axes(qn_vk_pack *p, qn_vk_fold *fold);
+
 /* Operands of a walk; any but the walked shape may be missing. b may be smaller and is then tiled. */
 typedef struct qn_vk_walk {
     const qn_tensor *shape; /* whose extents are walked */
@@ -11,7 +25,7 @@ typedef struct qn_vk_walk {
     int keep; /* axes from the last that must not be folded into others */
 } qn_vk_walk;
 
-/* Fills extents, strides, addresses, rank and tiling; UNSUPPORTED when more than four axes remain or a number is too large. */
+/* The same for the three that push constants have room for, with their addresses. */
 qn_status qn_vk_pack_walk(qn_vk_pack *p, const qn_vk_walk *walk);
 /* One lane per element of n. */
 qn_status qn_vk_grid_elements(qn_vk_pack *p);
@@ -19,6 +33,20 @@ qn_status qn_vk_grid_elements(qn_vk_pack *p);
 qn_status qn_vk_grid_rows(qn_vk_pack *p);
 /* So many workgroups, folded into two axes. */
 qn_status qn_vk_grid_groups(qn_vk_pack *p, uint64_t groups);
+
+/* Ends the dispatch being filled and begins another of the same step; `waits`: it needs what came before. */
+qn_status qn_vk_next(qn_vk_pack *p, const char *shader, uint32_t fn, int waits);
+
+/* A part of a step that is an op by itself, translated as any step is: for rows of vk_kernels.def whose shader is `none`. */
+enum { QN_VK_SUB_TENSORS = 10 };
+typedef struct qn_vk_sub {
+    int op, subop, waits;
+    const void *attr; /* NULL takes the defaults */
+    const qn_tensor *src[QN_VK_SUB_TENSORS], *dst[QN_VK_SUB_TENSORS];
+} qn_vk_sub;
+qn_status qn_vk_sub_step(qn_vk_pack *p, const qn_vk_sub *sub);
+/* A dense tensor in this step's own memory. */
+qn_status qn_vk_scratch(qn_vk_pack *p, uint32_t dtype, int rank, const int64_t *shape, qn_tensor *t);
 
 /* The kernels' word for a dtype they can compute with; QN_VK_NO_TYPE for others. */
 qn_vk_type qn_vk_type_of(uint32_t dtype);

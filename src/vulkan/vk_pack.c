@@ -32,25 +32,68 @@ int qn_vulkan_op_count(void) {
     return n;
 }
 
+/* Takes the next place in the list for a dispatch of this shader. */
+static qn_status open_dispatch(qn_vk_pack *p, const char *shader, uint32_t fn) {
+    if (p->n >= QN_VK_DISPATCHES) return qn_vk_refuse(p, "it takes too many kernels");
+    p->out = &p->list[p->n];
+    memset(p->out, 0, sizeof *p->out);
+    p->out->shader = qn_vk_shader_find(shader);
+    p->out->spec.fn = fn;
+    return p->out->shader < 0 ? qn_vk_refuse(p, "its shader is not in this build") : QN_OK;
+}
+
+static void close_dispatch(qn_vk_pack *p) {
+    p->out->waits = p->waits;
+    p->waits = 0;
+    p->n++;
+}
+
+static qn_status try_row(qn_vk_pack *p, const kernel_row *row) {
+    uint32_t fn = row->fn == QN_VK_SUBOP ? (uint32_t)p->step->subop : row->fn;
+    if (strcmp(row->shader, "none") == 0) return row->pack(p, fn);
+    QN_TRY(open_dispatch(p, row->shader, fn));
+    QN_TRY(row->pack(p, fn));
+    close_dispatch(p);
+    return QN_OK;
+}
+
 qn_status qn_vk_translate(qn_vk_pack *p) {
     qn_status status = QN_UNSUPPORTED;
     int found = 0;
+    qn_vk_pack before = *p;
     for (int i = 0; i < ROWS; i++) {
         if (rows[i].op != p->step->op) continue;
-        uint64_t used = p->block_used;
         found = 1;
-        memset(p->out, 0, sizeof *p->out);
-        p->out->shader = qn_vk_shader_find(rows[i].shader);
-        if (p->out->shader < 0) {
-            status = qn_vk_refuse(p, "its shader is not in this build");
-            continue;
-        }
-        p->out->spec.fn = rows[i].fn == QN_VK_SUBOP ? (uint32_t)p->step->subop : rows[i].fn;
-        status = rows[i].pack(p, p->out->spec.fn);
+        *p = before;
+        status = try_row(p, &rows[i]);
         if (status != QN_UNSUPPORTED) return status;
-        p->block_used = used;
     }
+    *p = before;
     return found ? status : qn_vk_refuse(p, "there is no kernel for this op");
+}
+
+qn_status qn_vk_next(qn_vk_pack *p, const char *shader, uint32_t fn, int waits) {
+    close_dispatch(p);
+    p->waits = waits;
+    return open_dispatch(p, shader, fn);
+}
+
+qn_status qn_vk_sub_step(qn_vk_pack *p, const qn_vk_sub *sub) {
+    const qn_tensor *src[QN_MAX_SRC] = {NULL}, *dst[QN_MAX_DST] = {NULL};
+    const qn_checked_step *outer = p->step;
+    qn_checked_step step = {.op = sub->op, .subop = sub->subop, .attr = sub->attr, .src = src, .dst = dst};
+    for (int i = 0; i < QN_VK_SUB_TENSORS; i++) {
+        src[i] = sub->src[i];
+        dst[i] = sub->dst[i];
+        if (src[i]) step.n_src = i + 1;
+        if (dst[i]) step.n_dst = i + 1;
+    }
+    if (!step.attr) step.attr = qn_op_describe(sub->op)->attr_default;
+    p->waits = sub->waits && p->n > 0;
+    p->step = &step;
+    qn_status status = qn_vk_translate(p);
+    p->step = outer;
+    return status;
 }
 
 /* ---- One element at a time */

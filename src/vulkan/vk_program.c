@@ -14,6 +14,7 @@ static const VkAccessFlags shader_access = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS
 
 typedef struct hazards {
     QN_VEC(qn_device_extent) reads, writes; /* since the last barrier */
+    int scratch;                            /* used since then */
 } hazards;
 
 static int meets(const qn_device_extent *list, size_t n, const qn_device_extent *x) {
@@ -47,23 +48,26 @@ typedef struct recording {
     VkCommandBuffer c;
     VkPipeline bound;
     hazards open;
-    uint64_t arena, block_used;
+    uint64_t arena, block_used, scratch_most;
+    qn_vk_dispatch *list; /* of the step at hand */
 } recording;
 
-static qn_status translate(recording *r, int i, int with_addresses, qn_vk_dispatch *out, qn_error *error) {
-    qn_vk_pack pack = {.device = r->d,
-                       .step = &r->steps[i],
-                       .step_number = (uint32_t)i,
-                       .out = out,
-                       .error = error,
-                       .block_used = r->block_used};
+static qn_status translate(recording *r, int i, int with_addresses, qn_vk_pack *pack, qn_error *error) {
+    *pack = (qn_vk_pack){.device = r->d,
+                         .step = &r->steps[i],
+                         .step_number = (uint32_t)i,
+                         .list = r->list,
+                         .error = error,
+                         .block_used = r->block_used};
     if (with_addresses) {
-        pack.arena = r->arena;
-        pack.block = r->p->block.mapped;
-        pack.block_at = r->p->block.address;
+        pack->arena = r->arena;
+        pack->block = r->p->block.mapped;
+        pack->block_at = r->p->block.address;
+        pack->scratch_at = r->p->scratch.address;
     }
-    qn_status status = qn_vk_translate(&pack);
-    r->block_used = pack.block_used;
+    qn_status status = qn_vk_translate(pack);
+    r->block_used = pack->block_used;
+    if (pack->scratch_used > r->scratch_most) r->scratch_most = pack->scratch_used;
     return status == QN_OK ? QN_OK : qn_error_wrap(error, "step %d", i);
 }
 
@@ -71,24 +75,43 @@ static void stamp(recording *r, int i) {
     if (r->p->queries) r->d->vk.CmdWriteTimestamp(r->c, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, r->p->queries, (uint32_t)i);
 }
 
+static void record_barrier(recording *r) {
+    qn_vk_barrier(r->d, r->c, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_WRITE_BIT,
+                  VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, shader_access);
+    r->open.reads.n = r->open.writes.n = 0;
+    r->open.scratch = 0;
+    r->p->n_barriers++;
+}
+
+static qn_status record_dispatch(recording *r, int i, const qn_vk_dispatch *x, int first, int uses_scratch, qn_error *error) {
+    const uint32_t always = QN_PROGRAM_TIMED | QN_PROGRAM_SERIAL;
+    VkPipeline pipeline;
+    QN_TRY(qn_vk_pipeline_get(r->d, x, &pipeline, error));
+    int stands_alone = first && (r->o->flags & always) && r->bound;
+    if (first ? needs_barrier(&r->open, &r->steps[i]) || (uses_scratch && r->open.scratch) || stands_alone : x->waits)
+        record_barrier(r);
+    if (!remember(&r->p->memory, &r->open, &r->steps[i]))
+        return qn_error_set(error, QN_NO_MEMORY, "no memory to record step %d", i);
+    if (uses_scratch) r->open.scratch = 1;
+    if (pipeline != r->bound) r->d->vk.CmdBindPipeline(r->c, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
+    r->bound = pipeline;
+    r->d->vk.CmdPushConstants(r->c, r->d->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof x->push, &x->push);
+    r->d->vk.CmdDispatch(r->c, x->groups[0], x->groups[1], x->groups[2]);
+    return QN_OK;
+}
+
+/* A dispatch with nothing to do is left out, but what waited for it still waits for those before it. */
 static qn_status record_step(recording *r, int i, qn_error *error) {
-    qn_vk_dispatch x;
-    QN_TRY(translate(r, i, 1, &x, error));
-    if (x.groups[0] && x.groups[1] && x.groups[2]) {
-        VkPipeline pipeline;
-        QN_TRY(qn_vk_pipeline_get(r->d, x.shader, &x.spec, &pipeline, error));
-        if (needs_barrier(&r->open, &r->steps[i]) || ((r->o->flags & (QN_PROGRAM_TIMED | QN_PROGRAM_SERIAL)) && r->bound)) {
-            qn_vk_barrier(r->d, r->c, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_WRITE_BIT,
-                          VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, shader_access);
-            r->open.reads.n = r->open.writes.n = 0;
-            r->p->n_barriers++;
-        }
-        if (!remember(&r->p->memory, &r->open, &r->steps[i]))
-            return qn_error_set(error, QN_NO_MEMORY, "no memory to record step %d", i);
-        if (pipeline != r->bound) r->d->vk.CmdBindPipeline(r->c, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
-        r->bound = pipeline;
-        r->d->vk.CmdPushConstants(r->c, r->d->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof x.push, &x.push);
-        r->d->vk.CmdDispatch(r->c, x.groups[0], x.groups[1], x.groups[2]);
+    qn_vk_pack pack;
+    int waits = 0, recorded = 0;
+    QN_TRY(translate(r, i, 1, &pack, error));
+    for (int k = 0; k < pack.n; k++) {
+        qn_vk_dispatch *x = &pack.list[k];
+        waits |= x->waits;
+        if (!x->groups[0] || !x->groups[1] || !x->groups[2]) continue;
+        x->waits = waits;
+        waits = 0;
+        QN_TRY(record_dispatch(r, i, x, recorded++ == 0, pack.scratch_used > 0, error));
     }
     stamp(r, i + 1);
     return QN_OK;
@@ -140,7 +163,9 @@ static uint64_t place_ranges(const qn_device_range *from, int n, qn_device_range
     return end;
 }
 
-static qn_status take_records(qn_vk_program *p, const qn_program_options *o, qn_error *error) {
+static qn_status take_records(recording *r, qn_error *error) {
+    qn_vk_program *p = r->p;
+    const qn_program_options *o = r->o;
     size_t in = (size_t)o->n_inputs, out = (size_t)o->n_outputs, all = in + out + 1;
     p->inputs = qn_arena_alloc(&p->memory, in, sizeof *p->inputs);
     p->outputs = qn_arena_alloc(&p->memory, out, sizeof *p->outputs);
@@ -148,7 +173,8 @@ static qn_status take_records(qn_vk_program *p, const qn_program_options *o, qn_
     p->output_at = qn_arena_alloc(&p->memory, out, sizeof *p->output_at);
     p->commands = qn_arena_alloc(&p->memory, all, sizeof(VkCommandBuffer));
     p->batch = qn_arena_alloc(&p->memory, all, sizeof(VkCommandBuffer));
-    if (!p->inputs || !p->outputs || !p->input_at || !p->output_at || !p->commands || !p->batch)
+    r->list = qn_arena_alloc(&p->memory, QN_VK_DISPATCHES, sizeof *r->list);
+    if (!p->inputs || !p->outputs || !p->input_at || !p->output_at || !p->commands || !p->batch || !r->list)
         return qn_error_set(error, QN_NO_MEMORY, "no memory for a program of %d steps", o->n_steps);
     return QN_OK;
 }
@@ -160,6 +186,7 @@ static qn_status take_device_memory(recording *r, qn_error *error) {
     staged = place_ranges(r->o->outputs, r->o->n_outputs, p->outputs, p->output_at, staged);
     if (!r->o->arena) QN_TRY(qn_vk_memory_create(d, r->o->arena_bytes, QN_VK_ON_DEVICE, &p->arena, error));
     QN_TRY(qn_vk_memory_create(d, r->block_used, QN_VK_ON_BOTH, &p->block, error));
+    if (r->scratch_most) QN_TRY(qn_vk_memory_create(d, r->scratch_most, QN_VK_ON_DEVICE, &p->scratch, error));
     if (staged) QN_TRY(qn_vk_memory_create(d, staged, QN_VK_ON_HOST, &p->staging, error));
     r->arena = r->o->arena ? ((qn_vk_buffer *)r->o->arena)->memory.address : p->arena.address;
     return QN_OK;
@@ -185,8 +212,8 @@ static qn_status take_commands(recording *r, qn_error *error) {
 
 static qn_status fill_program(recording *r, qn_error *error) {
     qn_vk_program *p = r->p;
-    qn_vk_dispatch ignored;
-    QN_TRY(take_records(p, r->o, error));
+    qn_vk_pack ignored;
+    QN_TRY(take_records(r, error));
     r->block_used = QN_VK_BLOCK_ALIGN; /* the status word has a line to itself */
     for (int i = 0; i < r->o->n_steps; i++) QN_TRY(translate(r, i, 0, &ignored, error));
     QN_TRY(take_device_memory(r, error));
@@ -224,6 +251,7 @@ void qn_vk_program_destroy(qn_program *program) {
     if (p->n_commands) d->vk.FreeCommandBuffers(d->handle, d->pool, (uint32_t)p->n_commands, p->commands);
     qn_vk_memory_destroy(d, &p->staging);
     qn_vk_memory_destroy(d, &p->block);
+    qn_vk_memory_destroy(d, &p->scratch);
     qn_vk_memory_destroy(d, &p->arena);
     qn_arena_destroy(&p->memory);
     qn_allocator memory = qn_memory_default();

@@ -49,6 +49,11 @@ const char *qn_vulkan_facts(const qn_device *device, char *text, size_t room) {
     if (room) text[0] = 0;
     return text;
 }
+void qn_vulkan_show_modules(qn_device *device, qn_vulkan_module_fn show, void *user) {
+    (void)device;
+    (void)show;
+    (void)user;
+}
 int qn_vulkan_pipelines(const qn_device *device) {
     (void)device;
     return 0;

@@ -5,7 +5,7 @@
 #include "device/device.h"
 
 enum {
-    QN_VULKAN_VALIDATE = 1u,    /* with the Khronos validation layer, where it is installed; see qn_vulkan_messages */
+    QN_VULKAN_VALIDATE = 1u,     /* with the Khronos validation layer, where it is installed; see qn_vulkan_messages */
     QN_VULKAN_NO_SELF_TEST = 2u, /* trust it unseen: for the self-test itself and for tests */
     QN_VULKAN_EVERY_KERNEL = 4u  /* also those that only pay on hardware, when the device is a CPU: for tests */
 };
@@ -45,6 +45,10 @@ const char *qn_vulkan_tile_name(const qn_device *device, uint32_t family, int nu
 
 /* What the device says about its cooperative matrices, in words. */
 const char *qn_vulkan_facts(const qn_device *device, char *text, size_t room);
+
+/* Shows every module that is emitted for this device from now on, to whoever wants to check it. */
+typedef void (*qn_vulkan_module_fn)(void *user, const uint32_t *words, size_t n_words);
+void qn_vulkan_show_modules(qn_device *device, qn_vulkan_module_fn show, void *user);
 
 /* Pipelines made since the device was opened, barriers in a program: what tests count. */
 int qn_vulkan_pipelines(const qn_device *device);

@@ -117,6 +117,7 @@ static inline void graph_run_all(graph_run *r, const qn_graph *g, int hard) {
         const qn_ir_value *v = &g->values.at[i];
         if (v->kind == QN_VALUE_RESULT) continue;
         r->t[i] = graph_run_dense(r, &v->shape);
+        r->t[i].flags = v->kind == QN_VALUE_PARAM ? QN_TENSOR_PARAM : 0;
         if (v->kind == QN_VALUE_CONSTANT) memcpy(r->t[i].data, g->constants.at[v->data].data, g->constants.at[v->data].bytes);
         else graph_run_fill(g, v, &r->t[i], hard);
     }

@@ -12,7 +12,7 @@
 #include "tensor/convert.h"
 #include "vulkan/vulkan.h"
 
-enum { HELP_ARENA = 1 << 20, HELP_ITEMS = 5 };
+enum { HELP_ARENA = 1 << 20, HELP_ITEMS = 10, HELP_OUTPUTS = 5, HELP_ALL = HELP_ITEMS + HELP_OUTPUTS };
 static const uint64_t help_patience = 60000000000u; /* ns */
 
 typedef enum help_layout { DENSE, PADDED, TURNED, REVERSED } help_layout;
@@ -35,6 +35,8 @@ typedef struct help_case {
     help_item src[HELP_ITEMS];
     help_layout dst_layout;
     double bound; /* of the normalised mean square error; 0: bits */
+    int n_dst;    /* 0: all that the op infers */
+    int n_state;  /* the first outputs lie over the first sources */
 } help_case;
 
 typedef struct help_bench {
@@ -114,8 +116,8 @@ static inline double help_error(help_bench *b, const qn_tensor *t) {
     return wrong == 0 ? 0 : wrong / (right > 0 ? right : 1);
 }
 
-/* Makes the tensors, with what the op infers last. Returns bytes of the arena in use. */
-static inline uint64_t help_tensors(help_bench *b, const help_case *c, qn_tensor *t) {
+/* Makes the tensors: sources, and behind HELP_ITEMS of them what the op infers. Returns bytes of the arena in use. */
+static inline uint64_t help_tensors(help_bench *b, help_case *c, qn_tensor *t) {
     qn_request q = {.size = sizeof q, .version = QN_REQUEST_VERSION, .op = (uint16_t)c->op, .subop = (uint16_t)c->subop};
     qn_tensor bare[HELP_ITEMS], out[QN_MAX_DST];
     qn_result result;
@@ -137,10 +139,19 @@ static inline uint64_t help_tensors(help_bench *b, const help_case *c, qn_tensor
         qn_result_format(&result, text, sizeof text);
         fail_msg("the op does not accept the case: %s", text);
     }
-    uint64_t bytes = help_place(&t[HELP_ITEMS], (qn_dtype)out[0].dtype, out[0].rank, out[0].shape, c->dst_layout);
-    t[HELP_ITEMS].data = QN_AT(at);
-    t[HELP_ITEMS].size = bytes;
-    at += (bytes + 127) / 64 * 64;
+    if (!c->n_dst) c->n_dst = n_out;
+    assert_in_range(c->n_dst, 1, HELP_OUTPUTS);
+    for (int i = 0; i < c->n_dst; i++) {
+        qn_tensor *y = &t[HELP_ITEMS + i];
+        if (i < c->n_state) {
+            *y = t[i];
+            continue;
+        }
+        uint64_t bytes = help_place(y, (qn_dtype)out[i].dtype, out[i].rank, out[i].shape, c->dst_layout);
+        y->data = QN_AT(at);
+        y->size = bytes;
+        at += (bytes + 127) / 64 * 64;
+    }
     assert_true(at <= HELP_ARENA);
     for (uint64_t i = 0; i < at; i++) b->host[i] = (char)(i * 37 + 11);
     for (int i = 0; i < c->n_src; i++)
@@ -150,18 +161,18 @@ static inline uint64_t help_tensors(help_bench *b, const help_case *c, qn_tensor
 }
 
 static inline void help_run_host(help_bench *b, const help_case *c, const qn_tensor *t) {
-    qn_tensor real[HELP_ITEMS + 1];
-    qn_request q = {
-        .size = sizeof q, .version = QN_REQUEST_VERSION, .op = (uint16_t)c->op, .subop = (uint16_t)c->subop, .n_dst = 1};
+    qn_tensor real[HELP_ALL];
+    qn_request q = {.size = sizeof q, .version = QN_REQUEST_VERSION, .op = (uint16_t)c->op, .subop = (uint16_t)c->subop};
     qn_result result;
     q.n_src = (uint16_t)c->n_src;
+    q.n_dst = (uint16_t)c->n_dst;
     q.attr = c->attr;
-    for (int i = 0; i <= HELP_ITEMS; i++) {
+    for (int i = 0; i < HELP_ALL; i++) {
         real[i] = t[i];
         real[i].data = b->host + (uintptr_t)t[i].data;
         if (i < c->n_src && c->src[i].dtype != QN_DTYPE_NONE) q.src[i] = &real[i];
+        if (i >= HELP_ITEMS && i - HELP_ITEMS < c->n_dst) q.dst[i - HELP_ITEMS] = &real[i];
     }
-    q.dst[0] = &real[HELP_ITEMS];
     if (qn_dispatch(b->context, &q, &result) != QN_OK) {
         char text[256];
         qn_result_format(&result, text, sizeof text);
@@ -170,9 +181,10 @@ static inline void help_run_host(help_bench *b, const help_case *c, const qn_ten
 }
 
 static inline qn_device_step help_step(const help_case *c, const qn_tensor *t) {
-    qn_device_step s = {.op = c->op, .subop = c->subop, .attr = c->attr, .n_src = c->n_src, .n_dst = 1, .dst = {&t[HELP_ITEMS]}};
+    qn_device_step s = {.op = c->op, .subop = c->subop, .attr = c->attr, .n_src = c->n_src, .n_dst = c->n_dst};
     for (int i = 0; i < c->n_src; i++)
         if (c->src[i].dtype != QN_DTYPE_NONE) s.src[i] = &t[i];
+    for (int i = 0; i < c->n_dst; i++) s.dst[i] = &t[HELP_ITEMS + i];
     return s;
 }
 
@@ -181,8 +193,8 @@ static inline void help_expect(qn_status have, qn_status want, const qn_error *e
 }
 
 /* The case on both, twice on the device: within the bound, the same bits again, and nothing written beside the result. */
-static inline void help_compare(help_bench *b, const help_case *c) {
-    qn_tensor t[HELP_ITEMS + 1];
+static inline void help_compare(help_bench *b, help_case *c) {
+    qn_tensor t[HELP_ALL];
     memset(t, 0, sizeof t);
     uint64_t used = help_tensors(b, c, t);
     qn_device_step step = help_step(c, t);
@@ -200,10 +212,12 @@ static inline void help_compare(help_bench *b, const help_case *c) {
     assert_memory_equal(b->back, b->again, used);
     help_run_host(b, c, t);
     if (c->bound == 0) assert_memory_equal(b->host, b->back, used);
-    double error = help_error(b, &t[HELP_ITEMS]);
-    if (!(error <= c->bound))
-        fail_msg("%s %s: error %.3g over the bound %.3g (case %d)", qn_op_describe(c->op)->name,
-                 qn_subop_count(c->op) ? qn_subop_name(c->op, c->subop) : "", error, c->bound, b->cases);
+    for (int i = 0; i < c->n_dst; i++) {
+        double error = help_error(b, &t[HELP_ITEMS + i]);
+        if (!(error <= c->bound))
+            fail_msg("%s %s: output %d: error %.3g over the bound %.3g (case %d)", qn_op_describe(c->op)->name,
+                     qn_subop_count(c->op) ? qn_subop_name(c->op, c->subop) : "", i, error, c->bound, b->cases);
+    }
     assert_memory_equal(b->host, b->back, used);
     b->cases++;
 }

@@ -22,8 +22,12 @@ static inline void vf_storen(float *p, vf a, int n) {
 }
 static inline vf vf_fma(vf a, vf b, vf c) { return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
 /* By comparison and choice, so that NaN goes the way it goes elsewhere. */
-static inline vf vf_min(vf a, vf b) { return (vf)vbslq_f32(vcltq_f32((float32x4_t)a, (float32x4_t)b), (float32x4_t)a, (float32x4_t)b); }
-static inline vf vf_max(vf a, vf b) { return (vf)vbslq_f32(vcgtq_f32((float32x4_t)a, (float32x4_t)b), (float32x4_t)a, (float32x4_t)b); }
+static inline vf vf_min(vf a, vf b) {
+    return (vf)vbslq_f32(vcltq_f32((float32x4_t)a, (float32x4_t)b), (float32x4_t)a, (float32x4_t)b);
+}
+static inline vf vf_max(vf a, vf b) {
+    return (vf)vbslq_f32(vcgtq_f32((float32x4_t)a, (float32x4_t)b), (float32x4_t)a, (float32x4_t)b);
+}
 static inline vf vf_sqrt(vf a) { return (vf)vsqrtq_f32((float32x4_t)a); }
 static inline vf vf_round(vf a) { return (vf)vrndnq_f32((float32x4_t)a); }
 static inline vi vi_from_f(vf a) { return (vi)vcvtq_s32_f32((float32x4_t)a); }

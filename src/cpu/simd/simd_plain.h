@@ -26,8 +26,12 @@ static inline void vf_storen(float *p, vf a, int n) {
 }
 /* Two roundings where the other levels have one: a level is one device, and each keeps to its own bits. */
 static inline vf vf_fma(vf a, vf b, vf c) { return a * b + c; }
-static inline vf vf_min(vf a, vf b) { return (vf){a[0] < b[0] ? a[0] : b[0], a[1] < b[1] ? a[1] : b[1], a[2] < b[2] ? a[2] : b[2], a[3] < b[3] ? a[3] : b[3]}; }
-static inline vf vf_max(vf a, vf b) { return (vf){a[0] > b[0] ? a[0] : b[0], a[1] > b[1] ? a[1] : b[1], a[2] > b[2] ? a[2] : b[2], a[3] > b[3] ? a[3] : b[3]}; }
+static inline vf vf_min(vf a, vf b) {
+    return (vf){a[0] < b[0] ? a[0] : b[0], a[1] < b[1] ? a[1] : b[1], a[2] < b[2] ? a[2] : b[2], a[3] < b[3] ? a[3] : b[3]};
+}
+static inline vf vf_max(vf a, vf b) {
+    return (vf){a[0] > b[0] ? a[0] : b[0], a[1] > b[1] ? a[1] : b[1], a[2] > b[2] ? a[2] : b[2], a[3] > b[3] ? a[3] : b[3]};
+}
 static inline vf vf_sqrt(vf a) { return (vf){sqrtf(a[0]), sqrtf(a[1]), sqrtf(a[2]), sqrtf(a[3])}; }
 static inline vf vf_round(vf a) { return (vf){rintf(a[0]), rintf(a[1]), rintf(a[2]), rintf(a[3])}; }
 static inline vi vi_from_f(vf a) { return __builtin_convertvector(a, vi); }

@@ -1,4 +1,6 @@
 #version 450
+// glslc: -O0 --target-env=vulkan1.2
+// Not optimised by glslc, which does not know these matrices well; drivers do.
 // y[j][i] = sum over k of b[j][k] a[i][k] on cooperative matrices of halves with f32 sums. A workgroup makes a tile of BJ by BI, a
 // subgroup WJ by WI of it out of fragments of the device's own shape; slices of BK along k go through shared memory while the next
 // slice is already on its way to registers. Numbers that are f32 in memory become halves on the way in.

@@ -1,4 +1,6 @@
 #version 450
+// glslc: -O0 --target-env=vulkan1.3
+// Not optimised by glslc, which does not know these matrices well; drivers do. The second kind needs SPIR-V 1.6.
 // y[j][i] = sum over k of b[j][k] a[i][k], as coop.comp has it, with matrices that the whole workgroup holds together: the driver
 // stages them as it likes, and edges are clamped by the layouts. n, p and FN as there.
 #extension GL_GOOGLE_include_directive : require

@@ -1,0 +1,247 @@
+/* quern convert: models of other formats as GGUF. */
+#include <errno.h>
+#include <sys/stat.h>
+
+#include "convert_parts.h"
+
+static const char
+    help[] = "usage: quern convert IN OUT.gguf [--type TYPE] [--tokenizer FILE] [--pre NAME] [--name NAME] [-t N]\n\n"
+             "IN is a folder from Hugging Face with config.json, safetensors and tokenizer.json or tokenizer.model; or a .bin "
+             "checkpoint of\n"
+             "llama2.c, with tokenizer.bin beside it.\n\n"
+             "  --type       of the weights, as 'quern quantize' has them, or 'auto' (the default): as they are\n"
+             "  --tokenizer  the vocabulary of a .bin, when it is not tokenizer.bin beside it\n"
+             "  --pre        how the tokenizer cuts text (tokenizer.ggml.pre), when tokenizer.json does it in an unknown way\n"
+             "  --name       of the model (general.name)\n"
+             "  -t           threads; default: all processors\n";
+
+/* ---- Bytes */
+
+void convert_append(convert_bytes *b, const void *data, size_t bytes) {
+    if (b->failed) return;
+    if (bytes > b->room - b->n) {
+        size_t room = b->room * 2 > b->n + bytes ? b->room * 2 : b->n + bytes + 256;
+        char *more = realloc(b->at, room);
+        if (!more) {
+            b->failed = 1;
+            return;
+        }
+        b->at = more;
+        b->room = room;
+    }
+    if (bytes) memcpy(b->at + b->n, data, bytes);
+    b->n += bytes;
+}
+
+void convert_append_text(convert_bytes *b, const char *text, size_t bytes) {
+    uint64_t length = bytes; /* little-endian, as all machines this runs on */
+    convert_append(b, &length, sizeof length);
+    convert_append(b, text, bytes);
+}
+
+char *convert_read_file(const char *path, size_t *bytes, qn_error *error) {
+    struct stat s;
+    FILE *from = fopen(path, "rb");
+    char *text = NULL;
+    if (from && fstat(fileno(from), &s) == 0 && S_ISREG(s.st_mode)) {
+        text = malloc((size_t)s.st_size + 1);
+        *bytes = text ? fread(text, 1, (size_t)s.st_size, from) : 0;
+        if (text) text[*bytes] = 0;
+        if (text && *bytes != (size_t)s.st_size) {
+            free(text);
+            text = NULL;
+        }
+    }
+    if (!text) qn_error_set(error, QN_IO, "%s: %s", path, errno ? strerror(errno) : "this is not a regular file");
+    if (from) fclose(from);
+    return text;
+}
+
+/* ---- Keys and tensors */
+
+void convert_put_number(conversion *c, const char *name, qn_key_type type, double v) {
+    qn_file_value value = {.name = name, .type = type, .integer = (int64_t)v, .number = v};
+    qn_writer_key(c->writer, &value);
+}
+
+void convert_put_text(conversion *c, const char *name, const char *text, size_t bytes) {
+    qn_file_value value = {.name = name, .type = QN_KEY_STRING, .text = text, .bytes = bytes};
+    qn_writer_key(c->writer, &value);
+}
+
+void convert_put_array(conversion *c, const char *name, qn_key_type item, uint64_t count, const convert_bytes *items) {
+    qn_file_value value = {
+        .name = name, .type = QN_KEY_ARRAY, .item = item, .count = count, .text = items->at, .bytes = items->n};
+    qn_writer_key(c->writer, &value);
+}
+
+convert_tensor *convert_add(conversion *c, const char *name, int32_t n_sources) {
+    if (c->n_tensors == c->room) {
+        size_t room = c->room * 2 + 64;
+        convert_tensor *more = realloc(c->tensors, room * sizeof *more);
+        if (!more) return qn_error_set(&c->error, QN_NO_MEMORY, "no memory for the list of tensors"), NULL;
+        c->tensors = more;
+        c->room = room;
+    }
+    convert_tensor *t = &c->tensors[c->n_tensors];
+    memset(t, 0, sizeof *t);
+    t->name = malloc(strlen(name) + 1);
+    t->sources = calloc((size_t)n_sources, sizeof *t->sources);
+    t->scales = calloc((size_t)n_sources, sizeof *t->scales);
+    t->n_sources = n_sources;
+    c->n_tensors++;
+    if (!t->name || !t->sources || !t->scales)
+        return qn_error_set(&c->error, QN_NO_MEMORY, "no memory for the list of tensors"), NULL;
+    strcpy(t->name, name);
+    return t;
+}
+
+void convert_free(conversion *c) {
+    for (size_t i = 0; i < c->n_tensors; i++) {
+        free(c->tensors[i].name);
+        free(c->tensors[i].sources);
+        free(c->tensors[i].scales);
+    }
+    free(c->tensors);
+}
+
+/* ---- Rows of the output from rows of the input */
+
+/* Rotary halves to pairs: row 2 i + k of a head comes from row k * half + i. */
+static int64_t source_row(const convert_tensor *t, int64_t row) {
+    if (t->change != CONVERT_ROTATE) return row;
+    int64_t head = t->rows_each / t->heads, at = row % head;
+    return row / head * head + at % 2 * (head / 2) + at / 2;
+}
+
+static void fetch_rows(void *user, int64_t first, int64_t rows, void *out) {
+    const convert_tensor *t = user;
+    const qn_dtype_info *d = qn_dtype_describe(t->from);
+    size_t bytes = (size_t)(t->columns / d->block) * (size_t)d->bytes;
+    for (int64_t r = first; r < first + rows; r++) {
+        int64_t which = r / t->rows_each, row = source_row(t, r % t->rows_each);
+        char *to = (char *)out + (size_t)(r - first) * bytes;
+        if (t->change == CONVERT_GROUPS) {
+            const int8_t *q = (const int8_t *)t->sources[which] + row * t->columns;
+            for (int64_t k = 0; k < t->columns; k++) {
+                float scale, v;
+                memcpy(&scale, t->scales[which] + (row * t->columns + k) / t->group, sizeof scale);
+                v = scale * (float)q[k];
+                memcpy(to + 4 * k, &v, sizeof v);
+            }
+            continue;
+        }
+        memcpy(to, (const char *)t->sources[which] + (size_t)row * bytes, bytes);
+    }
+}
+
+/* ---- The whole */
+
+/* Its dtype in the output, and its place among the announced. */
+static qn_status plan_tensor(conversion *c, convert_tensor *t) {
+    const qn_dtype_info *d = qn_dtype_describe(t->from);
+    if (t->n_set != t->n_sources)
+        return qn_error_set(&c->error, QN_FORMAT, "tensor '%s': %d of its %d parts are there", t->name, t->n_set, t->n_sources);
+    if (d->kind != QN_KIND_FLOAT)
+        return qn_error_set(&c->error, QN_UNSUPPORTED, "tensor '%s' is %s; weights must be floats", t->name, d->name);
+    t->shape.dtype = t->from;
+    qn_dtype to = quantize_choose(&c->how, t->name, &t->shape, quantize_layer(t->name));
+    if (c->auto_type && quantize_may_change(&c->how, t->name, &t->shape)) to = t->from == QN_DTYPE_F64 ? QN_DTYPE_F32 : t->from;
+    if (!quantize_may_change(&c->how, t->name, &t->shape)) to = QN_DTYPE_F32; /* small ones are kept exact */
+    t->shape.dtype = to;
+    uint64_t bytes;
+    qn_tensor_bytes(to, t->shape.rank, t->shape.shape, &bytes);
+    c->bytes += bytes;
+    return qn_writer_tensor(c->writer, t->name, &t->shape);
+}
+
+static qn_status write_all(conversion *c) {
+    qn_status status = QN_OK;
+    uint64_t done = 0;
+    for (size_t i = 0; i < c->n_tensors && status == QN_OK; i++) status = plan_tensor(c, &c->tensors[i]);
+    for (size_t i = 0; i < c->n_tensors && status == QN_OK; i++) {
+        convert_tensor *t = &c->tensors[i];
+        int plain = t->n_sources == 1 && t->change == CONVERT_AS_IS;
+        model_item item = {.name = t->name, .shape = t->shape, .from = t->from, .rows = fetch_rows, .user = t};
+        if (plain && (uintptr_t)t->sources[0] % (size_t)qn_dtype_describe(t->from)->bytes == 0) item.data = t->sources[0];
+        status = model_write(c->writer, c->pool, &item, &done, c->bytes, &c->error);
+    }
+    model_progress_end();
+    return status;
+}
+
+static void count_values(conversion *c) {
+    for (size_t i = 0; i < c->n_tensors; i++) c->how.values += quantize_is_values(c->tensors[i].name);
+}
+
+/* The number general.file_type has for weights kept as they are: that of the first matrix. */
+static void choose_type(conversion *c) {
+    if (!c->auto_type) return;
+    c->how.type = QUANTIZE_F32;
+    for (size_t i = c->n_tensors; i-- > 0;) {
+        const convert_tensor *t = &c->tensors[i];
+        if (t->shape.rank < 2) continue;
+        c->how.type = t->from == QN_DTYPE_F16 ? QUANTIZE_F16 : t->from == QN_DTYPE_BF16 ? QUANTIZE_BF16 : QUANTIZE_F32;
+    }
+}
+
+static int run(conversion *c) {
+    struct stat s;
+    convert_hf *hf = NULL;
+    convert_llama2c *llama2c = NULL;
+    size_t n = strlen(c->in);
+    int folder = stat(c->in, &s) == 0 && S_ISDIR(s.st_mode);
+    if (qn_writer_create(c->out, &c->writer, &c->error) != QN_OK) return APP_FAILED;
+    qn_status status;
+    if (!folder && n > 4 && strcmp(c->in + n - 4, ".bin") == 0) status = convert_llama2c_open(c, &llama2c);
+    else status = convert_hf_open(c, &hf);
+    if (status == QN_OK) {
+        choose_type(c);
+        count_values(c);
+        convert_put_number(c, "general.file_type", QN_KEY_U32, quantize_type_number(c->how.type));
+        convert_put_number(c, "general.quantization_version", QN_KEY_U32, 2);
+        status = write_all(c);
+    }
+    qn_error last;
+    qn_status end = qn_writer_finish(c->writer, status == QN_OK, &last);
+    if (c->error.status == QN_OK && last.status != QN_OK) c->error = last;
+    convert_hf_close(hf);
+    convert_llama2c_close(llama2c);
+    if (status == QN_CANCELLED) return MODEL_INTERRUPTED;
+    return status == QN_OK && end == QN_OK ? APP_OK : APP_FAILED;
+}
+
+int cmd_convert(int argc, char **argv) {
+    conversion c = {.auto_type = 1};
+    const char *words[2], *type = NULL, *threads = NULL;
+    int n = 0;
+    const model_flag flags[] = {
+        {"--type", &type, NULL, 0},      {"--outtype", &type, NULL, 0}, {"--tokenizer", &c.tokenizer, NULL, 0},
+        {"--pre", &c.pre, NULL, 0},      {"--name", &c.name, NULL, 0},  {"-t", &threads, NULL, 0},
+        {"--threads", &threads, NULL, 0}};
+    int rc = model_options(argc, argv, help, flags, sizeof flags / sizeof *flags, words, 2, &n);
+    if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
+    if (n < 2) {
+        fprintf(stderr, "quern convert: it takes a model and a file to write; 'quern convert --help' says more\n");
+        return APP_USAGE;
+    }
+    c.in = words[0];
+    c.out = words[1];
+    if (type && strcmp(type, "auto") != 0) {
+        c.auto_type = 0;
+        c.how.type = quantize_type_find(type);
+        if (c.how.type == QUANTIZE_TYPES) {
+            fprintf(stderr, "quern convert: there is no type '%s'; known are auto and:\n", type);
+            quantize_types_print(stderr);
+            return APP_USAGE;
+        }
+    }
+    if (qn_pool_create(threads ? atoi(threads) : 0, &c.pool) != QN_OK) return model_fail("convert", "no pool of so many threads");
+    model_catch_stop();
+    rc = run(&c);
+    if (rc != APP_OK) fprintf(stderr, "quern convert: %s\n", c.error.text);
+    else printf("%s: %zu tensors, %llu bytes of weights\n", c.out, c.n_tensors, (unsigned long long)c.bytes);
+    convert_free(&c);
+    qn_pool_destroy(c.pool);
+    return rc;
+}

@@ -1,0 +1,233 @@
+/* quern quantize: a model in smaller numbers. */
+#include "quantize.h"
+
+static const char help[] = "usage: quern quantize IN.gguf OUT.gguf TYPE [options]\n\n"
+                           "Writes the model with its weights in another type. Norms, biases and other small tensors stay as "
+                           "they are; mixtures give a few\n"
+                           "tensors a wider type. Any type becomes any other; from a quantised model the loss adds up.\n\n"
+                           "  --pure                       the type itself for every weight, no mixture\n"
+                           "  --imatrix FILE               an importance matrix (GGUF): columns that matter more get less error\n"
+                           "  --output-tensor-type TYPE    of output.weight\n"
+                           "  --token-embedding-type TYPE  of token_embd.weight\n"
+                           "  --tensor-type REGEX=TYPE,..  of the tensors whose names match\n"
+                           "  --leave-output-tensor        output.weight stays as it is\n"
+                           "  -t, --threads N              default: all processors\n"
+                           "  -v, --verbose                a line for each tensor\n\n"
+                           "types, most bits first:\n";
+
+typedef struct job {
+    const char *in, *out, *matrix_path;
+    quantize_model model;
+    quantize_matrix *matrix;
+    qn_file *file;
+    qn_writer *writer;
+    qn_pool *pool;
+    int verbose;
+    uint64_t n, bytes_in, bytes_out, total, weights;
+    int64_t not_weighed;
+    qn_dtype *chosen;
+    qn_error error;
+} job;
+
+/* ---- Keys */
+
+static int starts_with(const char *text, const char *start) { return strncmp(text, start, strlen(start)) == 0; }
+
+static void put_number(qn_writer *w, const char *name, qn_key_type type, int64_t v) {
+    qn_file_value value = {.name = name, .type = type, .integer = v, .number = (double)v};
+    qn_writer_key(w, &value);
+}
+
+static void put_text(qn_writer *w, const char *name, const char *text) {
+    qn_file_value value = {.name = name, .type = QN_KEY_STRING, .text = text, .bytes = strlen(text)};
+    qn_writer_key(w, &value);
+}
+
+/* Those of the input, but for what this makes untrue. The writer remembers an error. */
+static void write_keys(job *j) {
+    qn_file_value v;
+    for (int64_t i = 0; qn_file_key(j->file, i, &v) == QN_OK; i++)
+        if (!starts_with(v.name, "split.") && !starts_with(v.name, "quantize.imatrix.") &&
+            strcmp(v.name, "general.file_type") != 0 && strcmp(v.name, "general.quantization_version") != 0)
+            qn_writer_key(j->writer, &v);
+    put_number(j->writer, "general.quantization_version", QN_KEY_U32, 2);
+    put_number(j->writer, "general.file_type", QN_KEY_U32, quantize_type_number(j->model.type));
+    if (!j->matrix) return;
+    put_text(j->writer, "quantize.imatrix.file", j->matrix_path);
+    put_number(j->writer, "quantize.imatrix.entries_count", QN_KEY_U32, quantize_matrix_count(j->matrix));
+    put_number(j->writer, "quantize.imatrix.chunks_count", QN_KEY_U32, quantize_matrix_chunks(j->matrix));
+}
+
+/* ---- Tensors */
+
+enum { LAYERS_COUNTED = 4096 };
+
+static int64_t layer_slot(const char *name) {
+    int64_t layer = quantize_layer(name) + 1;
+    return layer < LAYERS_COUNTED ? layer : LAYERS_COUNTED - 1;
+}
+
+/* How many tensors of values lie in layers below each layer. */
+static void count_values(const qn_file *file, int64_t before[LAYERS_COUNTED]) {
+    qn_file_tensor t;
+    int64_t sum = 0;
+    memset(before, 0, LAYERS_COUNTED * sizeof *before);
+    for (int64_t i = 0; qn_file_entry(file, i, &t) == QN_OK; i++) before[layer_slot(t.name)] += quantize_is_values(t.name);
+    for (int i = 0; i < LAYERS_COUNTED; i++) {
+        int64_t here = before[i];
+        before[i] = sum;
+        sum += here;
+    }
+}
+
+static qn_status announce(job *j) {
+    qn_file_tensor t;
+    int64_t before[LAYERS_COUNTED];
+    count_values(j->file, before);
+    for (uint64_t i = 0; i < j->n; i++) {
+        qn_file_entry(j->file, (int64_t)i, &t);
+        j->chosen[i] = quantize_choose(&j->model, t.name, &t.tensor, before[layer_slot(t.name)]);
+        qn_tensor shape;
+        qn_status status = qn_tensor_init(&shape, j->chosen[i], t.tensor.rank, t.tensor.shape, NULL, 0);
+        if (status != QN_OK)
+            return qn_error_set(&j->error, status, "tensor '%s' cannot be %s: its rows are not whole blocks", t.name,
+                                qn_dtype_describe(j->chosen[i])->name);
+        uint64_t bytes;
+        qn_tensor_bytes(j->chosen[i], t.tensor.rank, t.tensor.shape, &bytes);
+        j->total += bytes;
+        j->bytes_in += t.bytes;
+        j->weights += (uint64_t)qn_tensor_count(&t.tensor);
+        status = qn_writer_tensor(j->writer, t.name, &shape);
+        if (status != QN_OK) return status;
+    }
+    return QN_OK;
+}
+
+static qn_status write_tensor(job *j, uint64_t i) {
+    qn_file_tensor t;
+    qn_file_entry(j->file, (int64_t)i, &t);
+    model_item item = {.name = t.name, .shape = t.tensor, .from = (qn_dtype)t.tensor.dtype, .data = t.tensor.data};
+    item.shape.dtype = j->chosen[i];
+    if (j->matrix && j->chosen[i] != (qn_dtype)t.tensor.dtype && qn_dtype_describe(j->chosen[i])->kind == QN_KIND_BLOCK) {
+        item.importance = quantize_matrix_find(j->matrix, t.name, &t.tensor, &item.experts, &j->error);
+        if (!item.importance && j->error.status) return j->error.status;
+        j->not_weighed += !item.importance;
+    }
+    if (j->verbose)
+        printf("%-40s %-8s -> %s%s\n", t.name, qn_dtype_describe((qn_dtype)t.tensor.dtype)->name,
+               qn_dtype_describe(j->chosen[i])->name, item.importance ? ", weighed" : "");
+    return model_write(j->writer, j->pool, &item, &j->bytes_out, j->total, &j->error);
+}
+
+static int run(job *j) {
+    qn_file_info info = {.size = sizeof info};
+    qn_file_describe(j->file, &info);
+    if (info.format != QN_FILE_GGUF) {
+        qn_error_set(&j->error, QN_UNSUPPORTED, "%s: this is not GGUF; 'quern convert' makes GGUF of safetensors", j->in);
+        return APP_FAILED;
+    }
+    j->n = info.n_tensors;
+    j->chosen = calloc(j->n ? j->n : 1, sizeof *j->chosen);
+    if (!j->chosen) return qn_error_set(&j->error, QN_NO_MEMORY, "no memory"), APP_FAILED;
+    quantize_model_read(&j->model, j->file);
+    if (qn_writer_create(j->out, &j->writer, &j->error) != QN_OK) return APP_FAILED;
+    write_keys(j);
+    qn_status status = announce(j);
+    for (uint64_t i = 0; i < j->n && status == QN_OK; i++) status = write_tensor(j, i);
+    model_progress_end();
+    qn_error last;
+    qn_status end = qn_writer_finish(j->writer, status == QN_OK, &last);
+    if (j->error.status == QN_OK && last.status != QN_OK) j->error = last;
+    if (status == QN_CANCELLED) return MODEL_INTERRUPTED;
+    return status == QN_OK && end == QN_OK ? APP_OK : APP_FAILED;
+}
+
+static int open_and_run(job *j, const char *threads) {
+    int rc = APP_FAILED;
+    if (qn_file_open(j->in, NULL, &j->file, &j->error) != QN_OK) return rc;
+    if (j->matrix_path && !(j->matrix = quantize_matrix_open(j->matrix_path, &j->error))) goto done;
+    j->model.has_matrix = j->matrix != NULL;
+    if (qn_pool_create(threads ? atoi(threads) : 0, &j->pool) != QN_OK) {
+        qn_error_set(&j->error, QN_ARGUMENT, "there is no pool of '%s' threads", threads ? threads : "");
+        goto done;
+    }
+    rc = run(j);
+done:
+    qn_pool_destroy(j->pool);
+    quantize_matrix_close(j->matrix);
+    qn_file_close(j->file);
+    free(j->chosen);
+    return rc;
+}
+
+/* A dtype named on the command line; APP_OK or APP_USAGE. */
+static int take_dtype(const char *flag, const char *name, qn_dtype *dtype) {
+    if (!name) return APP_OK;
+    *dtype = quantize_dtype_find(name);
+    const qn_dtype_info *d = qn_dtype_describe(*dtype);
+    if (d && d->gguf >= 0 && (d->kind == QN_KIND_FLOAT || d->kind == QN_KIND_BLOCK)) return APP_OK;
+    fprintf(stderr, "quern quantize: %s: '%s' is no type a weight can have\n", flag, name);
+    return APP_USAGE;
+}
+
+static int check_tensor_types(const char *list) {
+    for (const char *at = list; at && *at;) {
+        char one[256];
+        size_t n = strcspn(at, ",");
+        snprintf(one, sizeof one, "%.*s", (int)(n < 255 ? n : 255), at);
+        char *equals = strrchr(one, '=');
+        qn_dtype dtype;
+        if (!equals) {
+            fprintf(stderr, "quern quantize: --tensor-type: '%s' is not REGEX=TYPE\n", one);
+            return APP_USAGE;
+        }
+        if (take_dtype("--tensor-type", equals + 1, &dtype) != APP_OK) return APP_USAGE;
+        at += n + (at[n] == ',');
+    }
+    return APP_OK;
+}
+
+int cmd_quantize(int argc, char **argv) {
+    job j = {0};
+    const char *words[3], *output = NULL, *embed = NULL, *threads = NULL;
+    int n = 0;
+    const model_flag flags[] = {{"--pure", NULL, &j.model.pure, 0},
+                                {"--imatrix", &j.matrix_path, NULL, 0},
+                                {"--output-tensor-type", &output, NULL, 0},
+                                {"--token-embedding-type", &embed, NULL, 0},
+                                {"--tensor-type", &j.model.tensor_types, NULL, 0},
+                                {"--leave-output-tensor", NULL, &j.model.keep_output, 0},
+                                {"--threads", &threads, NULL, 0},
+                                {"-t", &threads, NULL, 0},
+                                {"--verbose", NULL, &j.verbose, 0},
+                                {"-v", NULL, &j.verbose, 0}};
+    int rc = model_options(argc, argv, help, flags, sizeof flags / sizeof *flags, words, 3, &n);
+    if (rc < 0) quantize_types_print(stdout);
+    if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
+    if (n < 3) {
+        fprintf(stderr, "quern quantize: it takes a model, a file to write and a type; 'quern quantize --help' says more\n");
+        return APP_USAGE;
+    }
+    j.in = words[0];
+    j.out = words[1];
+    j.model.type = quantize_type_find(words[2]);
+    if (j.model.type == QUANTIZE_TYPES) {
+        fprintf(stderr, "quern quantize: there is no type '%s'; known are:\n", words[2]);
+        quantize_types_print(stderr);
+        return APP_USAGE;
+    }
+    if (take_dtype("--output-tensor-type", output, &j.model.output) != APP_OK) return APP_USAGE;
+    if (take_dtype("--token-embedding-type", embed, &j.model.embed) != APP_OK) return APP_USAGE;
+    if (check_tensor_types(j.model.tensor_types) != APP_OK) return APP_USAGE;
+    model_catch_stop();
+    rc = open_and_run(&j, threads);
+    if (rc != APP_OK) fprintf(stderr, "quern quantize: %s\n", j.error.text);
+    else
+        printf("%s: %llu tensors, %llu -> %llu bytes, %.2f bits a weight\n", j.out, (unsigned long long)j.n,
+               (unsigned long long)j.bytes_in, (unsigned long long)j.bytes_out,
+               j.weights ? 8.0 * (double)j.bytes_out / (double)j.weights : 0.0);
+    if (rc == APP_OK && j.not_weighed)
+        fprintf(stderr, "quern quantize: %lld tensors are not in the importance matrix and were quantised without\n",
+                (long long)j.not_weighed);
+    return rc;
+}

@@ -1,0 +1,82 @@
+/* Parts of quern convert. */
+#ifndef QN_APPS_CONVERT_PARTS_H
+#define QN_APPS_CONVERT_PARTS_H
+
+#include "quantize.h"
+
+/* ---- Bytes that grow; `failed` sticks, so that a list of appends is checked once. */
+
+typedef struct convert_bytes {
+    char *at;
+    size_t n, room;
+    int failed;
+} convert_bytes;
+
+void convert_append(convert_bytes *b, const void *data, size_t bytes);
+/* A string as GGUF packs it in arrays: its length, then its bytes. */
+void convert_append_text(convert_bytes *b, const char *text, size_t bytes);
+/* The whole file with a zero byte behind it; NULL with the error set. */
+char *convert_read_file(const char *path, size_t *bytes, qn_error *error);
+
+/* ---- The work */
+
+enum { CONVERT_MOST_SOURCES = 1024 }; /* matrices stacked into one tensor */
+
+typedef enum convert_change { CONVERT_AS_IS, CONVERT_ROTATE, CONVERT_GROUPS } convert_change;
+
+/* A tensor of the output and where its rows come from. */
+typedef struct convert_tensor {
+    char *name;
+    qn_tensor shape; /* of the output */
+    qn_dtype from;
+    convert_change change;
+    int64_t heads;        /* to rotate: how many there are */
+    const void **sources; /* stacked one after the other */
+    const float **scales; /* of groups of 8-bit weights (GROUPS): one for each source */
+    int64_t group;
+    int32_t n_sources, n_set;
+    int64_t rows_each, columns;
+} convert_tensor;
+
+typedef struct conversion {
+    const char *in, *out, *tokenizer, *pre, *name;
+    int auto_type;      /* weights keep the type they have */
+    quantize_model how; /* which type weights get */
+    qn_pool *pool;
+    qn_writer *writer;
+    convert_tensor *tensors;
+    size_t n_tensors, room;
+    uint64_t bytes;
+    qn_error error;
+} conversion;
+
+/* Adds an empty tensor of so many sources; NULL without memory. */
+convert_tensor *convert_add(conversion *c, const char *name, int32_t n_sources);
+void convert_free(conversion *c);
+
+/* Keys; the writer remembers what goes wrong. */
+void convert_put_number(conversion *c, const char *name, qn_key_type type, double v);
+void convert_put_text(conversion *c, const char *name, const char *text, size_t bytes);
+void convert_put_array(conversion *c, const char *name, qn_key_type item, uint64_t count, const convert_bytes *items);
+
+/* Each reads its input, puts keys and adds tensors, whose sources it keeps until its close. */
+typedef struct convert_llama2c convert_llama2c;
+qn_status convert_llama2c_open(conversion *c, convert_llama2c **source);
+void convert_llama2c_close(convert_llama2c *source);
+
+typedef struct convert_hf convert_hf;
+qn_status convert_hf_open(conversion *c, convert_hf **source);
+void convert_hf_close(convert_hf *source);
+
+/* A number at the first of some places ("a|b.c") of a JSON document that has one; 0 when none has. Strings and lists do not count. */
+int convert_config(const qn_file *config, const char *places, qn_file_value *value);
+/* FOLDER/NAME in `path`; NULL when that is too long. */
+char *convert_path(char path[4096], const char *folder, const char *name);
+
+/* The vocabulary of a Hugging Face folder, as keys. `vocab`: how many tokens the model has, 0 when unknown. */
+qn_status convert_vocab(conversion *c, const char *folder, const qn_file *config, int64_t vocab);
+/* A sentencepiece model (tokenizer.model): packed tokens, scores and types. */
+qn_status convert_read_spm(const char *path, convert_bytes *tokens, convert_bytes *scores, convert_bytes *types, int64_t *count,
+                           qn_error *error);
+
+#endif

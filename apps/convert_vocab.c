@@ -1,0 +1,410 @@
+/* The vocabulary of a Hugging Face folder: tokenizer.model (sentencepiece) where there is one, else tokenizer.json. */
+#include "convert_parts.h"
+
+enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5, BYTE = 6, PATH_ROOM = 4096, MOST_TOKENS = 1 << 24 };
+
+typedef struct token {
+    const char *text;
+    uint64_t bytes;
+    float score;
+    int32_t type; /* 0: not there */
+} token;
+
+typedef struct vocab {
+    conversion *c;
+    qn_file *json, *settings; /* tokenizer.json and tokenizer_config.json, NULL where there is none */
+    const qn_file *config;
+    token *tokens;
+    int64_t n;
+    convert_bytes spm[3]; /* of tokenizer.model: tokens, scores, types */
+} vocab;
+
+static int starts_with(const char *text, const char *start) { return strncmp(text, start, strlen(start)) == 0; }
+
+static int find_text(const qn_file *file, const char *name, qn_file_value *v) {
+    return file && qn_file_key(file, qn_file_find(file, QN_FILE_KEYS, name), v) == QN_OK && v->type == QN_KEY_STRING;
+}
+
+static int is_text(const qn_file_value *v, const char *text) {
+    return v->type == QN_KEY_STRING && v->bytes == strlen(text) && memcmp(v->text, text, v->bytes) == 0;
+}
+
+/* ---- Tokens of tokenizer.json */
+
+static qn_status set_token(vocab *v, int64_t id, const char *text, uint64_t bytes, int32_t type) {
+    if (id < 0 || id >= MOST_TOKENS)
+        return qn_error_set(&v->c->error, QN_FORMAT, "tokenizer.json: token '%.*s' has the number %lld",
+                            (int)(bytes < 60 ? bytes : 60), text, (long long)id);
+    if (id >= v->n) {
+        int64_t n = id + 1 > 2 * v->n ? id + 1 : 2 * v->n;
+        token *more = realloc(v->tokens, (size_t)n * sizeof *more);
+        if (!more) return qn_error_set(&v->c->error, QN_NO_MEMORY, "no memory for %lld tokens", (long long)n);
+        memset(more + v->n, 0, (size_t)(n - v->n) * sizeof *more);
+        v->tokens = more;
+        v->n = n;
+    }
+    v->tokens[id] = (token){text, bytes, 0, type};
+    return QN_OK;
+}
+
+/* {"model": {"vocab": {"token": number}}}: the key is the token. */
+static qn_status read_vocab(vocab *v) {
+    static const char prefix[] = "model.vocab.";
+    qn_file_value value;
+    qn_status status = QN_OK;
+    for (int64_t i = 0; status == QN_OK && qn_file_key(v->json, i, &value) == QN_OK; i++)
+        if (starts_with(value.name, prefix) && value.type == QN_KEY_I64) {
+            const char *text = value.name + sizeof prefix - 1;
+            status = set_token(v, value.integer, text, strlen(text), NORMAL);
+        }
+    return status;
+}
+
+/* {"added_tokens": [{"id": 1, "content": "<s>", "special": true}]} */
+static qn_status read_added(vocab *v) {
+    char key[80];
+    qn_file_value id, text, special;
+    for (int64_t i = 0;; i++) {
+        snprintf(key, sizeof key, "added_tokens.%lld.id", (long long)i);
+        if (qn_file_key(v->json, qn_file_find(v->json, QN_FILE_KEYS, key), &id) != QN_OK) return QN_OK;
+        snprintf(key, sizeof key, "added_tokens.%lld.content", (long long)i);
+        if (!find_text(v->json, key, &text)) continue;
+        snprintf(key, sizeof key, "added_tokens.%lld.special", (long long)i);
+        int is_special = qn_file_key(v->json, qn_file_find(v->json, QN_FILE_KEYS, key), &special) == QN_OK && special.integer;
+        qn_status status = set_token(v, id.integer, text.text, text.bytes, is_special ? CONTROL : USER_DEFINED);
+        if (status != QN_OK) return status;
+    }
+}
+
+/* ---- Merges: "a b", or ["a", "b"] in newer files, where a space inside a part is written as byte-level BPE does */
+
+static void append_part(convert_bytes *line, const qn_file_value *part) {
+    for (uint64_t k = 0; k < part->bytes; k++)
+        convert_append(line, part->text[k] == ' ' ? "\xc4\xa0" : part->text + k, part->text[k] == ' ' ? 2 : 1);
+}
+
+/* The number of merges; what each makes gets its place as a score when `v->tokens` is to have scores. */
+static uint64_t read_merges(vocab *v, convert_bytes *merges) {
+    qn_file_value all, pair, a, b;
+    uint64_t n = 0;
+    if (qn_file_key(v->json, qn_file_find(v->json, QN_FILE_KEYS, "model.merges"), &all) == QN_OK && all.type == QN_KEY_ARRAY &&
+        all.item == QN_KEY_STRING) {
+        for (; n < all.count && qn_file_item(&all, n, &a) == QN_OK; n++) convert_append_text(merges, a.text, a.bytes);
+        return n;
+    }
+    for (;; n++) {
+        char key[48];
+        convert_bytes line = {0};
+        snprintf(key, sizeof key, "model.merges.%llu", (unsigned long long)n);
+        if (qn_file_key(v->json, qn_file_find(v->json, QN_FILE_KEYS, key), &pair) != QN_OK || pair.type != QN_KEY_ARRAY ||
+            pair.count != 2 || qn_file_item(&pair, 0, &a) != QN_OK || qn_file_item(&pair, 1, &b) != QN_OK ||
+            a.type != QN_KEY_STRING)
+            return n;
+        append_part(&line, &a);
+        convert_append(&line, " ", 1);
+        append_part(&line, &b);
+        convert_append_text(merges, line.at, line.n);
+        merges->failed |= line.failed;
+        free(line.at);
+    }
+}
+
+/* ---- How text is cut: the steps of the pre_tokenizer as one line, looked up in the table */
+
+static void append_step(const vocab *v, const char *prefix, convert_bytes *line) {
+    static const char *const patterns[] = {"pattern.Regex", "pattern.String"};
+    char key[160];
+    qn_file_value text;
+    snprintf(key, sizeof key, "%stype", prefix);
+    if (!find_text(v->json, key, &text)) return;
+    if (line->n) convert_append(line, "+", 1);
+    convert_append(line, text.text, text.bytes);
+    for (int i = 0; i < 2; i++) {
+        snprintf(key, sizeof key, "%s%s", prefix, patterns[i]);
+        if (!find_text(v->json, key, &text)) continue;
+        convert_append(line, ":", 1);
+        convert_append(line, text.text, text.bytes);
+    }
+}
+
+static qn_status put_pre(vocab *v) {
+    static const char *const table[][2] = {
+#define CONVERT_ARCH(class_name, architecture, flags)
+#define CONVERT_NAME(list, from, to)
+#define CONVERT_KEY(type, list, key, places)
+#define CONVERT_ELSE(type, list, key, value)
+#define CONVERT_PRE(steps, name) {steps, name},
+#include "convert_hf.def"
+#undef CONVERT_ARCH
+#undef CONVERT_NAME
+#undef CONVERT_KEY
+#undef CONVERT_ELSE
+#undef CONVERT_PRE
+    };
+    convert_bytes line = {0};
+    qn_file_value type;
+    const char *found = v->c->pre;
+    if (find_text(v->json, "pre_tokenizer.type", &type) && is_text(&type, "Sequence"))
+        for (int i = 0; i < 16; i++) {
+            char prefix[64];
+            snprintf(prefix, sizeof prefix, "pre_tokenizer.pretokenizers.%d.", i);
+            append_step(v, prefix, &line);
+        }
+    else append_step(v, "pre_tokenizer.", &line);
+    for (size_t i = 0; i < sizeof table / sizeof *table && !found; i++)
+        if (line.n == strlen(table[i][0]) && memcmp(line.at, table[i][0], line.n) == 0) found = table[i][1];
+    qn_status status = QN_OK;
+    if (found) convert_put_text(v->c, "tokenizer.ggml.pre", found, strlen(found));
+    else
+        status = qn_error_set(&v->c->error, QN_UNSUPPORTED,
+                              "tokenizer.json cuts text in a way that has no name here; give it one with --pre. Its steps: %.*s",
+                              (int)(line.n < 300 ? line.n : 300), line.n ? line.at : "");
+    free(line.at);
+    return status;
+}
+
+/* ---- Special tokens */
+
+static int64_t id_of(const vocab *v, const char *text, uint64_t bytes) {
+    for (int64_t i = v->n; i-- > 0;)
+        if (v->tokens[i].type && v->tokens[i].bytes == bytes && memcmp(v->tokens[i].text, text, bytes) == 0) return i;
+    return -1;
+}
+
+/* By its text in tokenizer_config.json, else by its number in config.json. -1 when neither says. */
+static int64_t special_id(const vocab *v, const char *name) {
+    char key[64];
+    qn_file_value text, id;
+    snprintf(key, sizeof key, "%s_token", name);
+    if (!find_text(v->settings, key, &text)) {
+        snprintf(key, sizeof key, "%s_token.content", name);
+        if (!find_text(v->settings, key, &text)) text.bytes = 0;
+    }
+    if (text.bytes) {
+        int64_t found = id_of(v, text.text, text.bytes);
+        if (found >= 0) return found;
+    }
+    snprintf(key, sizeof key, "%s_token_id", name);
+    if (qn_file_key(v->config, qn_file_find(v->config, QN_FILE_KEYS, key), &id) != QN_OK || id.type == QN_KEY_STRING) return -1;
+    if (id.type == QN_KEY_ARRAY && qn_file_item(&id, 0, &id) != QN_OK) return -1;
+    return id.integer;
+}
+
+/* Whether the post-processor of tokenizer.json begins every text with a token; -1 when it says nothing. */
+static int begins_with(const vocab *v, int64_t id) {
+    static const char *const places[] = {"post_processor.", "post_processor.processors.0.", "post_processor.processors.1."};
+    char key[128];
+    qn_file_value text;
+    for (size_t i = 0; i < 3 && v->json && id >= 0 && id < v->n; i++) {
+        snprintf(key, sizeof key, "%stype", places[i]);
+        if (!find_text(v->json, key, &text) || !is_text(&text, "TemplateProcessing")) continue;
+        snprintf(key, sizeof key, "%ssingle.0.SpecialToken.id", places[i]);
+        return find_text(v->json, key, &text) && text.bytes == v->tokens[id].bytes &&
+               memcmp(text.text, v->tokens[id].text, text.bytes) == 0;
+    }
+    return -1;
+}
+
+static void put_flag(const vocab *v, const char *setting, const char *key, int otherwise) {
+    qn_file_value value;
+    if (v->settings && qn_file_key(v->settings, qn_file_find(v->settings, QN_FILE_KEYS, setting), &value) == QN_OK &&
+        value.type == QN_KEY_BOOL)
+        otherwise = value.integer != 0;
+    if (otherwise >= 0) convert_put_number(v->c, key, QN_KEY_BOOL, otherwise);
+}
+
+static void put_template(const vocab *v, const char *folder) {
+    char path[PATH_ROOM];
+    qn_file_value text;
+    qn_error ignored;
+    size_t bytes;
+    if (find_text(v->settings, "chat_template", &text)) {
+        convert_put_text(v->c, "tokenizer.chat_template", text.text, text.bytes);
+        return;
+    }
+    char *file = convert_path(path, folder, "chat_template.jinja") ? convert_read_file(path, &bytes, &ignored) : NULL;
+    if (file) convert_put_text(v->c, "tokenizer.chat_template", file, bytes);
+    free(file);
+}
+
+static void put_special(vocab *v, const char *folder) {
+    static const char *const kinds[][2] = {{"bos", "tokenizer.ggml.bos_token_id"},
+                                           {"eos", "tokenizer.ggml.eos_token_id"},
+                                           {"unk", "tokenizer.ggml.unknown_token_id"},
+                                           {"sep", "tokenizer.ggml.seperator_token_id"},
+                                           {"pad", "tokenizer.ggml.padding_token_id"}};
+    int64_t first = special_id(v, "bos");
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        int64_t id = special_id(v, kinds[i][0]);
+        if (id >= 0) convert_put_number(v->c, kinds[i][1], QN_KEY_U32, (double)id);
+    }
+    put_flag(v, "add_bos_token", "tokenizer.ggml.add_bos_token", begins_with(v, first));
+    put_flag(v, "add_eos_token", "tokenizer.ggml.add_eos_token", -1);
+    put_flag(v, "add_prefix_space", "tokenizer.ggml.add_space_prefix", -1);
+    put_template(v, folder);
+}
+
+/* ---- Putting the lists */
+
+static qn_status put_lists(vocab *v, int with_scores) {
+    convert_bytes lists[3] = {{0}};
+    for (int64_t i = 0; i < v->n; i++) {
+        token *t = &v->tokens[i];
+        char pad[32];
+        if (!t->type) { /* numbers nobody uses */
+            snprintf(pad, sizeof pad, "[PAD%lld]", (long long)i);
+            *t = (token){NULL, 0, with_scores ? -10000.0f : 0, UNUSED};
+            convert_append_text(&lists[0], pad, strlen(pad));
+        } else {
+            convert_append_text(&lists[0], t->text, t->bytes);
+        }
+        convert_append(&lists[1], &t->score, sizeof t->score);
+        convert_append(&lists[2], &t->type, sizeof t->type);
+    }
+    int failed = lists[0].failed || lists[1].failed || lists[2].failed;
+    if (!failed) {
+        convert_put_array(v->c, "tokenizer.ggml.tokens", QN_KEY_STRING, (uint64_t)v->n, &lists[0]);
+        if (with_scores) convert_put_array(v->c, "tokenizer.ggml.scores", QN_KEY_F32, (uint64_t)v->n, &lists[1]);
+        convert_put_array(v->c, "tokenizer.ggml.token_type", QN_KEY_I32, (uint64_t)v->n, &lists[2]);
+    }
+    for (int i = 0; i < 3; i++) free(lists[i].at);
+    return failed ? qn_error_set(&v->c->error, QN_NO_MEMORY, "no memory for the vocabulary") : QN_OK;
+}
+
+static qn_status put_bpe(vocab *v) {
+    convert_bytes merges = {0};
+    convert_put_text(v->c, "tokenizer.ggml.model", "gpt2", 4);
+    qn_status status = put_pre(v);
+    if (status == QN_OK) status = put_lists(v, 0);
+    uint64_t n = read_merges(v, &merges);
+    if (status == QN_OK && merges.failed) status = qn_error_set(&v->c->error, QN_NO_MEMORY, "no memory for the merges");
+    if (status == QN_OK && !n) status = qn_error_set(&v->c->error, QN_FORMAT, "tokenizer.json has no merges");
+    if (status == QN_OK) convert_put_array(v->c, "tokenizer.ggml.merges", QN_KEY_STRING, n, &merges);
+    free(merges.at);
+    return status;
+}
+
+static int compare_tokens(const void *a, const void *b) {
+    const token *x = *(token *const *)a, *y = *(token *const *)b;
+    int order = memcmp(x->text, y->text, x->bytes < y->bytes ? x->bytes : y->bytes);
+    return order ? order : (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+/* Merges in order of preference, as scores: the piece that the n-th merge makes gets -n, unless an earlier one made it. */
+static qn_status score_by_merges(vocab *v) {
+    convert_bytes merges = {0};
+    uint64_t n = read_merges(v, &merges), at = 0;
+    token **sorted = malloc((size_t)v->n * sizeof *sorted);
+    size_t count = 0;
+    for (int64_t i = 0; sorted && i < v->n; i++)
+        if (v->tokens[i].type == NORMAL) sorted[count++] = &v->tokens[i];
+    if (sorted) qsort(sorted, count, sizeof *sorted, compare_tokens);
+    for (uint64_t i = 0; sorted && !merges.failed && i < n; i++) {
+        uint64_t bytes, k = 0;
+        memcpy(&bytes, merges.at + at, sizeof bytes);
+        char *text = merges.at + at + 8;
+        at += 8 + bytes;
+        while (k < bytes && text[k] != ' ') k++;
+        if (k == bytes) continue;
+        memmove(text + k, text + k + 1, bytes - k - 1); /* both parts together */
+        token made = {text, bytes - 1, 0, 0}, *key = &made,
+              **found = bsearch(&key, sorted, count, sizeof *sorted, compare_tokens);
+        if (found && (*found)->score == 0) (*found)->score = -(float)(i + 1);
+    }
+    int failed = !sorted || merges.failed;
+    free(sorted);
+    free(merges.at);
+    return failed ? qn_error_set(&v->c->error, QN_NO_MEMORY, "no memory for the merges") : QN_OK;
+}
+
+/* A sentencepiece vocabulary that only tokenizer.json has: its bytes are spelled <0x0A>, its merges give the scores. */
+static qn_status put_spm_from_json(vocab *v) {
+    qn_status status = score_by_merges(v);
+    for (int64_t i = 0; i < v->n; i++) {
+        token *t = &v->tokens[i];
+        if (t->type == NORMAL && t->bytes == 6 && starts_with(t->text, "<0x") && t->text[5] == '>') t->type = BYTE;
+        if (t->type && t->bytes == 5 && memcmp(t->text, "<unk>", 5) == 0) t->type = UNKNOWN;
+    }
+    convert_put_text(v->c, "tokenizer.ggml.model", "llama", 5);
+    convert_put_text(v->c, "tokenizer.ggml.pre", "default", 7);
+    return status == QN_OK ? put_lists(v, 1) : status;
+}
+
+/* tokenizer.model, and over it the added tokens of tokenizer.json. */
+static qn_status put_spm(vocab *v, const char *path) {
+    int64_t count = 0;
+    qn_status status = convert_read_spm(path, &v->spm[0], &v->spm[1], &v->spm[2], &count, &v->c->error);
+    const char *at = v->spm[0].at;
+    for (int64_t i = 0; i < count && status == QN_OK; i++) {
+        uint64_t bytes;
+        memcpy(&bytes, at, sizeof bytes);
+        int32_t type;
+        memcpy(&type, v->spm[2].at + 4 * i, sizeof type);
+        status = set_token(v, i, at + 8, bytes, type);
+        if (status == QN_OK) memcpy(&v->tokens[i].score, v->spm[1].at + 4 * i, sizeof v->tokens[i].score);
+        at += 8 + bytes;
+    }
+    int64_t before = v->n;
+    if (status == QN_OK && v->json) status = read_added(v);
+    for (int64_t i = 0; i < v->n && status == QN_OK; i++)
+        if (i >= before || v->tokens[i].type == USER_DEFINED) v->tokens[i].score = -1000.0f;
+    convert_put_text(v->c, "tokenizer.ggml.model", "llama", 5);
+    convert_put_text(v->c, "tokenizer.ggml.pre", "default", 7);
+    return status;
+}
+
+/* ---- The whole */
+
+static qn_status put_all(vocab *v, const char *folder, int64_t wanted) {
+    char path[PATH_ROOM];
+    qn_file_value type, fallback;
+    FILE *there = convert_path(path, folder, "tokenizer.model") ? fopen(path, "rb") : NULL;
+    if (there) fclose(there);
+    if (!there && !v->json)
+        return qn_error_set(&v->c->error, QN_IO, "%s holds neither tokenizer.model nor tokenizer.json", folder);
+    qn_status status = QN_OK;
+    if (there) {
+        status = put_spm(v, path);
+    } else {
+        if (!find_text(v->json, "model.type", &type) || !is_text(&type, "BPE"))
+            return qn_error_set(&v->c->error, QN_UNSUPPORTED,
+                                "tokenizer.json is of a kind other than BPE, which is not converted");
+        status = read_vocab(v);
+        if (status == QN_OK) status = read_added(v);
+    }
+    while (v->n > 0 && !v->tokens[v->n - 1].type) v->n--;            /* room that was not needed */
+    if (status == QN_OK && wanted > v->n && wanted <= MOST_TOKENS) { /* a model may have more rows than tokens */
+        int64_t n = v->n;
+        status = set_token(v, wanted - 1, "", 0, 0);
+        v->n = wanted > n ? wanted : n;
+    }
+    if (status != QN_OK) return status;
+    int bytes = !there && qn_file_key(v->json, qn_file_find(v->json, QN_FILE_KEYS, "model.byte_fallback"), &fallback) == QN_OK &&
+                fallback.integer;
+    status = there ? put_lists(v, 1) : bytes ? put_spm_from_json(v) : put_bpe(v);
+    if (status == QN_OK) put_special(v, folder);
+    return status;
+}
+
+/* A JSON document that need not be there. */
+static qn_status open_optional(conversion *c, const char *folder, const char *name, qn_file **file) {
+    char path[PATH_ROOM];
+    qn_error error;
+    if (!convert_path(path, folder, name)) return qn_error_set(&c->error, QN_IO, "%s: the path is too long", folder);
+    qn_status status = qn_file_open(path, NULL, file, &error);
+    if (status == QN_OK || status == QN_IO) return QN_OK;
+    c->error = error;
+    return status;
+}
+
+qn_status convert_vocab(conversion *c, const char *folder, const qn_file *config, int64_t wanted) {
+    vocab v = {.c = c, .config = config};
+    qn_status status = open_optional(c, folder, "tokenizer.json", &v.json);
+    if (status == QN_OK) status = open_optional(c, folder, "tokenizer_config.json", &v.settings);
+    if (status == QN_OK) status = put_all(&v, folder, wanted);
+    for (int i = 0; i < 3; i++) free(v.spm[i].at);
+    free(v.tokens);
+    qn_file_close(v.json);
+    qn_file_close(v.settings);
+    return status;
+}

@@ -1,0 +1,308 @@
+/* conv, conv_transpose and conv_back_w as products whose one side is worked out on the way: patches of an image are never written
+ * down whole. f32, images whose last axes are dense. */
+#include "cpu/k_gemm.h"
+#include "op/op_convn.h"
+
+/* One op's geometry. Axes are counted from the last; those an image does not have are of extent 1. */
+typedef struct shape {
+    qn_window of[QN_WINDOW_AXES];
+    int64_t taps, pixels, samples; /* of a kernel, of the side that windows stand on, of the side they look at */
+    int64_t channel;               /* bytes from a channel of the image to the next */
+    int64_t image;                 /* and from image to image, for the product that sums over them */
+} shape;
+
+static shape shape_of(const qn_window_lists *l, const qn_tensor *in, const qn_tensor *out, const int64_t *taps, int axes) {
+    shape s = {.taps = 1, .pixels = 1, .samples = 1};
+    for (int k = 0; k < QN_WINDOW_AXES; k++) {
+        s.of[k] = (qn_window){1, 1, 1, 0, 1, 1};
+        if (k < axes) {
+            s.of[k] = qn_window_along(l, k);
+            s.of[k].in = qn_ne(in, k);
+            s.of[k].out = qn_ne(out, k);
+            s.of[k].taps = taps[k];
+        }
+        s.taps *= s.of[k].taps;
+        s.pixels *= s.of[k].out;
+        s.samples *= s.of[k].in;
+    }
+    return s;
+}
+
+typedef struct place {
+    int64_t at[QN_WINDOW_AXES];
+} place;
+
+static place place_among(int64_t number, int64_t a, int64_t b) { return (place){{number % a, number / a % b, number / (a * b)}}; }
+static place pixel_at(const shape *s, int64_t n) { return place_among(n, s->of[0].out, s->of[1].out); }
+static place tap_at(const shape *s, int64_t n) { return place_among(n, s->of[0].taps, s->of[1].taps); }
+static place sample_at(const shape *s, int64_t n) { return place_among(n, s->of[0].in, s->of[1].in); }
+
+/* ---- Patches: what a tap of a channel sees from each pixel */
+
+/* Elements x, x + stride, .. of a row that has n of them, 0 where there is none, into every `step`-th float of `to`. */
+static inline void see_row(const float *row, int64_t n, int64_t x, int64_t stride, int64_t count, float *to, int64_t step) {
+    int64_t i = 0;
+    for (; i < count && x < 0; i++, x += stride) to[i * step] = 0;
+    if (stride == 1 && step == 1) {
+        int64_t whole = n - x < count - i ? n - x : count - i;
+        if (whole > 0) memcpy(to + i, row + x, (size_t)whole * sizeof *to);
+        if (whole > 0) i += whole;
+    } else {
+        for (; i < count && x < n; i++, x += stride) to[i * step] = row[x];
+    }
+    for (; i < count; i++) to[i * step] = 0;
+}
+
+static inline void see_nothing(int64_t count, float *to, int64_t step) {
+    for (int64_t i = 0; i < count; i++) to[i * step] = 0;
+}
+
+/* What a tap sees from `count` pixels from `first` on, of one channel plane: one row of pixels at a time. */
+static void see_pixels(const shape *s, const float *plane, const place *tap, int64_t first, int64_t count, float *to,
+                       int64_t step) {
+    const qn_window *w = &s->of[0], *h = &s->of[1], *d = &s->of[2];
+    while (count > 0) {
+        place p = pixel_at(s, first);
+        int64_t run = w->out - p.at[0] < count ? w->out - p.at[0] : count;
+        int64_t y = qn_window_sample(h, p.at[1], tap->at[1]), z = qn_window_sample(d, p.at[2], tap->at[2]);
+        if (y < 0 || y >= h->in || z < 0 || z >= d->in) see_nothing(run, to, step);
+        else see_row(plane + (z * h->in + y) * w->in, w->in, qn_window_sample(w, p.at[0], tap->at[0]), w->stride, run, to, step);
+        to += run * step;
+        first += run;
+        count -= run;
+    }
+}
+
+/* The other way: for `count` samples from `first` on, the pixel whose tap falls there, if any. */
+static void see_samples(const shape *s, const float *plane, const place *tap, int64_t first, int64_t count, float *to) {
+    const qn_window *w = &s->of[0], *h = &s->of[1], *d = &s->of[2];
+    while (count > 0) {
+        place p = sample_at(s, first);
+        int64_t run = w->in - p.at[0] < count ? w->in - p.at[0] : count;
+        int64_t y = qn_window_output(h, p.at[1], tap->at[1]), z = qn_window_output(d, p.at[2], tap->at[2]);
+        const float *row = plane + (z * h->out + y) * w->out;
+        if (y < 0 || z < 0) see_nothing(run, to, 1);
+        else if (w->stride == 1) see_row(row, w->out, p.at[0] + w->pad - tap->at[0] * w->dilation, 1, run, to, 1);
+        else
+            for (int64_t i = 0; i < run; i++) {
+                int64_t x = qn_window_output(w, p.at[0] + i, tap->at[0]);
+                to[i] = x >= 0 ? row[x] : 0;
+            }
+        to += run;
+        first += run;
+        count -= run;
+    }
+}
+
+/* B of conv: element (pixel, channel and tap). */
+static void fetch_patches(const qn_gemm_side *side, int64_t batch_offset, int64_t first, int64_t count, int64_t first_k,
+                          int depth, float *panel, int step) {
+    const shape *s = side->context;
+    for (int p = 0; p < depth; p++) {
+        int64_t k = first_k + p;
+        place tap = tap_at(s, k % s->taps);
+        const float *plane = (const float *)(const void *)(side->data + batch_offset + k / s->taps * s->channel);
+        for (int64_t i = 0; i < count; i += step)
+            see_pixels(s, plane, &tap, first + i, count - i < step ? count - i : step, panel + i * depth + (int64_t)p * step, 1);
+    }
+}
+
+/* B of conv_back_w: element (channel and tap, pixel of an image); the same numbers with the axes exchanged. */
+static void fetch_patches_across(const qn_gemm_side *side, int64_t batch_offset, int64_t first, int64_t count, int64_t first_k,
+                                 int depth, float *panel, int step) {
+    const shape *s = side->context;
+    for (int64_t i = 0; i < count; i++) {
+        place tap = tap_at(s, (first + i) % s->taps);
+        const char *plane = side->data + batch_offset + (first + i) / s->taps * s->channel;
+        float *to = panel + i / step * step * depth + i % step;
+        for (int64_t done = 0; done < depth;) {
+            int64_t k = first_k + done, pixel = k % s->pixels;
+            int64_t run = s->pixels - pixel < depth - done ? s->pixels - pixel : depth - done;
+            see_pixels(s, (const float *)(const void *)(plane + k / s->pixels * s->image), &tap, pixel, run, to + done * step,
+                       step);
+            done += run;
+        }
+    }
+}
+
+/* B of conv_transpose: element (sample, channel and tap). */
+static void fetch_spread(const qn_gemm_side *side, int64_t batch_offset, int64_t first, int64_t count, int64_t first_k, int depth,
+                         float *panel, int step) {
+    const shape *s = side->context;
+    for (int p = 0; p < depth; p++) {
+        int64_t k = first_k + p;
+        place tap = tap_at(s, k % s->taps);
+        const float *plane = (const float *)(const void *)(side->data + batch_offset + k / s->taps * s->channel);
+        for (int64_t i = 0; i < count; i += step)
+            see_samples(s, plane, &tap, first + i, count - i < step ? count - i : step, panel + i * depth + (int64_t)p * step);
+    }
+}
+
+/* ---- A side whose summed axis is two: outer and inner */
+
+typedef struct two_axes {
+    int64_t inner, outer_step, inner_step; /* extent; bytes */
+} two_axes;
+
+static void fetch_two(const qn_gemm_side *side, int64_t batch_offset, int64_t first, int64_t count, int64_t first_k, int depth,
+                      float *panel, int step) {
+    const two_axes *t = side->context;
+    for (int p = 0; p < depth; p++) {
+        int64_t k = first_k + p;
+        const char *line = side->data + batch_offset + k / t->inner * t->outer_step + k % t->inner * t->inner_step;
+        for (int64_t i = 0; i < count; i++)
+            memcpy(&panel[i / step * step * depth + (int64_t)p * step + i % step], line + (first + i) * side->along,
+                   sizeof(float));
+    }
+}
+
+/* ---- Bias: one number for each channel, which is a row of the product, or a column when the sides were exchanged */
+
+typedef struct bias {
+    const float *data;
+    int64_t groups, channels; /* of a group */
+} bias;
+
+static void add_bias(const qn_gemm *g, int64_t batch, int64_t i, int64_t j, int n, float *x) {
+    const bias *b = g->finish_context;
+    const float *from = b->data + batch % b->groups * b->channels;
+    if (g->transposed)
+        for (int k = 0; k < n; k++) x[k] += from[j + k];
+    else
+        for (int k = 0; k < n; k++) x[k] += from[i];
+}
+
+/* ---- The three products */
+
+typedef struct product {
+    qn_gemm g;
+    shape s;
+    two_axes two;
+    bias b;
+} product;
+
+typedef int (*describe_fn)(const qn_call *c, product *p);
+
+static int is_dense_f32(const qn_tensor *t) { return t->dtype == QN_DTYPE_F32 && qn_cpu_is_dense(t); }
+
+static int all_dense(const qn_call *c) {
+    for (int i = 0; i < c->n_src; i++)
+        if (c->src[i] && !is_dense_f32(c->src[i])) return 0;
+    return is_dense_f32(c->dst[0]) && qn_tensor_count(c->dst[0]) > 0 && qn_tensor_count(c->src[0]) > 0 &&
+           qn_tensor_count(c->src[1]) > 0;
+}
+
+static void take_bias(const qn_call *c, product *p, int64_t groups, int64_t channels) {
+    if (c->n_src < 3 || !c->src[2]) return;
+    p->b = (bias){(const float *)(const void *)qn_at(c->src[2], 0), groups, channels};
+    p->g.finish = add_bias;
+    p->g.finish_context = &p->b;
+}
+
+static int describe_conv(const qn_call *c, product *p) {
+    const qn_attr_conv *at = c->attr;
+    const qn_tensor *x = c->src[0], *w = c->src[1], *y = c->dst[0];
+    int axes = x->rank - 2;
+    int64_t taps[QN_WINDOW_AXES] = {1, 1, 1};
+    for (int k = 0; k < axes; k++) taps[k] = qn_ne(w, k);
+    memset(p, 0, sizeof *p);
+    p->s = shape_of(&(qn_window_lists){&at->stride, &at->padding, &at->padding_hi, &at->dilation}, x, y, taps, axes);
+    p->s.channel = p->s.samples * 4;
+    qn_gemm *g = &p->g;
+    g->m = w->shape[0] / at->groups;
+    g->n = p->s.pixels;
+    g->k = w->shape[1] * p->s.taps;
+    g->a = (qn_gemm_side){.data = qn_at(w, 0), .along = g->k * 4, .deep = 4, .dtype = QN_DTYPE_F32};
+    g->b = (qn_gemm_side){
+        .data = qn_at(x, 0), .along = 4, .deep = 4, .dtype = QN_DTYPE_F32, .fetch = fetch_patches, .context = &p->s};
+    g->c = qn_at(y, 0);
+    g->c_row = p->s.pixels * 4;
+    g->c_column = 4;
+    g->c_dtype = QN_DTYPE_F32;
+    qn_gemm_axis(g, x->shape[0], 0, x->shape[1] * p->s.channel, y->shape[1] * g->c_row);
+    qn_gemm_axis(g, at->groups, g->m * g->k * 4, w->shape[1] * p->s.channel, g->m * g->c_row);
+    take_bias(c, p, at->groups, g->m);
+    return qn_gemm_settle(g);
+}
+
+/* w is [C, Co / groups, kernel]; the windows stand on x and look at y. */
+static int describe_transpose(const qn_call *c, product *p) {
+    const qn_attr_conv_transpose *at = c->attr;
+    const qn_tensor *x = c->src[0], *w = c->src[1], *y = c->dst[0];
+    int axes = x->rank - 2;
+    int64_t taps[QN_WINDOW_AXES] = {1, 1, 1}, deep = x->shape[1] / at->groups;
+    for (int k = 0; k < axes; k++) taps[k] = qn_ne(w, k);
+    memset(p, 0, sizeof *p);
+    p->s = shape_of(&(qn_window_lists){&at->stride, &at->padding, &at->padding_hi, &at->dilation}, y, x, taps, axes);
+    p->s.channel = p->s.pixels * 4;
+    qn_gemm *g = &p->g;
+    g->m = w->shape[1];
+    g->n = p->s.samples;
+    g->k = deep * p->s.taps;
+    p->two = (two_axes){p->s.taps, w->shape[1] * p->s.taps * 4, 4};
+    g->a = (qn_gemm_side){
+        .data = qn_at(w, 0), .along = p->s.taps * 4, .dtype = QN_DTYPE_F32, .fetch = fetch_two, .context = &p->two};
+    g->b = (qn_gemm_side){.data = qn_at(x, 0), .along = 4, .dtype = QN_DTYPE_F32, .fetch = fetch_spread, .context = &p->s};
+    g->c = qn_at(y, 0);
+    g->c_row = p->s.samples * 4;
+    g->c_column = 4;
+    g->c_dtype = QN_DTYPE_F32;
+    qn_gemm_axis(g, x->shape[0], 0, x->shape[1] * p->s.channel, y->shape[1] * g->c_row);
+    qn_gemm_axis(g, at->groups, deep * p->two.outer_step, deep * p->s.channel, g->m * g->c_row);
+    take_bias(c, p, at->groups, g->m);
+    return qn_gemm_settle(g);
+}
+
+/* Sums over all pixels of all images: sources g [N, Co, ..] and x [N, C, ..]. */
+static int describe_back_w(const qn_call *c, product *p) {
+    const qn_attr_conv_back_w *at = c->attr;
+    const qn_tensor *gy = c->src[0], *x = c->src[1], *w = c->dst[0];
+    int axes = x->rank - 2;
+    int64_t taps[QN_WINDOW_AXES] = {1, 1, 1}, deep = x->shape[1] / at->groups;
+    for (int k = 0; k < axes; k++) taps[k] = qn_ne(w, k);
+    memset(p, 0, sizeof *p);
+    p->s = shape_of(&(qn_window_lists){&at->stride, &at->padding, &at->padding_hi, &at->dilation}, x, gy, taps, axes);
+    p->s.channel = p->s.samples * 4;
+    p->s.image = x->shape[1] * p->s.channel;
+    qn_gemm *g = &p->g;
+    g->m = gy->shape[1] / at->groups;
+    g->n = deep * p->s.taps;
+    g->k = gy->shape[0] * p->s.pixels;
+    p->two = (two_axes){p->s.pixels, gy->shape[1] * p->s.pixels * 4, 4};
+    g->a = (qn_gemm_side){
+        .data = qn_at(gy, 0), .along = p->s.pixels * 4, .dtype = QN_DTYPE_F32, .fetch = fetch_two, .context = &p->two};
+    g->b = (qn_gemm_side){
+        .data = qn_at(x, 0), .along = 4, .dtype = QN_DTYPE_F32, .fetch = fetch_patches_across, .context = &p->s};
+    g->c = qn_at(w, 0);
+    g->c_row = g->n * 4;
+    g->c_column = 4;
+    g->c_dtype = QN_DTYPE_F32;
+    qn_gemm_axis(g, at->groups, g->m * g->a.along, deep * p->s.channel, g->m * g->c_row);
+    return qn_gemm_settle(g);
+}
+
+static int prepare(const qn_call *c, qn_cpu_step *s, describe_fn describe, qn_cpu_run_fn run) {
+    product p;
+    if (!all_dense(c) || !describe(c, &p)) return 0;
+    qn_gemm_cut cut = qn_gemm_plan(&p.g);
+    qn_gemm_step(s, &cut, run);
+    s->name = "implicit gemm f32";
+    return 1;
+}
+
+static void run(const qn_call *c, int phase, int64_t part, describe_fn describe) {
+    product p;
+    if (!describe(c, &p)) return;
+    qn_gemm_cut cut = qn_gemm_plan(&p.g);
+    qn_gemm_part(&p.g, &cut, c->workspace, phase, part);
+}
+
+#define KERNEL(op, describe)                                                                \
+    static void run_##op(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) { \
+        (void)s;                                                                            \
+        run(c, phase, part, describe);                                                      \
+    }                                                                                       \
+    int QN_K(op)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, describe, run_##op); }
+KERNEL(conv, describe_conv)
+KERNEL(conv_transpose, describe_transpose)
+KERNEL(conv_back_w, describe_back_w)

@@ -1,0 +1,148 @@
+/* pool and pool_back over planes of f32: maximum, minimum, sum, mean. A part takes whole planes, so windows that overlap add up in
+ * one order. Products are left to the reference. */
+#include "cpu/kernel.h"
+#include "op/op_convn.h"
+
+typedef struct form {
+    qn_window of[QN_WINDOW_AXES]; /* from the last axis */
+    int64_t behind[QN_WINDOW_AXES];
+    int64_t in, out; /* samples and windows of a plane */
+    int count_pad, reduction;
+} form;
+
+/* Where a window lies: [first, last) on each axis, and what a mean divides by. */
+typedef struct under {
+    int64_t first[QN_WINDOW_AXES], last[QN_WINDOW_AXES];
+    float rows, count; /* on the outer axes, and in all */
+} under;
+
+/* pool_back has the same attributes, which pool's are checked against where they are declared. */
+static int form_of(form *f, const qn_attr_pool *at, int reduction, const qn_tensor *in, const qn_tensor *out) {
+    qn_window_lists l = {&at->stride, &at->padding, &at->padding_hi, NULL};
+    *f = (form){.in = 1, .out = 1, .count_pad = at->count_include_pad, .reduction = reduction};
+    for (int k = 0; k < QN_WINDOW_AXES; k++) {
+        f->of[k] = (qn_window){1, 1, 1, 0, 1, 1};
+        if (k < at->kernel.rank) {
+            f->of[k] = qn_window_along(&l, k);
+            f->of[k].stride = at->stride.rank ? f->of[k].stride : qn_list_entry(&at->kernel, k, 1);
+            f->of[k].taps = qn_list_entry(&at->kernel, k, 1);
+            f->of[k].in = qn_ne(in, k);
+            f->of[k].out = qn_ne(out, k);
+            f->behind[k] = qn_pad_behind(&l, k);
+        }
+        f->in *= f->of[k].in;
+        f->out *= f->of[k].out;
+    }
+    return at->stride.rank == at->kernel.rank; /* what a missing stride means is the rule's business */
+}
+
+/* The window's place on one axis; count is multiplied by what it contributes to a mean's divisor. */
+static inline void place_on(const form *f, int k, int64_t window, under *u, float *count) {
+    const qn_window *w = &f->of[k];
+    int64_t first = qn_window_sample(w, window, 0), last = first + w->taps, end = w->in + f->behind[k];
+    u->first[k] = first < 0 ? 0 : first;
+    u->last[k] = last > w->in ? w->in : last;
+    *count *= (float)(f->count_pad ? (last < end ? last : end) - first : u->last[k] - u->first[k]);
+}
+
+/* Walks the windows of a plane in order; `number` counts them. The outer axes are worked out once for each row. */
+#define EACH_WINDOW(f, u, number)                               \
+    for (int64_t d_ = 0, number = 0; d_ < (f)->of[2].out; d_++) \
+        for (int64_t h_ = 0; h_ < (f)->of[1].out; h_++)         \
+            for (int64_t w_ = (outer_axes(f, d_, h_, &(u)), 0); w_ < (f)->of[0].out && inner_axis(f, w_, &(u)); w_++, number++)
+
+static inline void outer_axes(const form *f, int64_t d, int64_t h, under *u) {
+    u->rows = 1;
+    place_on(f, 2, d, u, &u->rows);
+    place_on(f, 1, h, u, &u->rows);
+}
+
+static inline int inner_axis(const form *f, int64_t w, under *u) {
+    u->count = u->rows;
+    place_on(f, 0, w, u, &u->count);
+    return 1;
+}
+
+#define EACH_SAMPLE(f, u, at)                                                            \
+    for (int64_t z_ = (u)->first[2]; z_ < (u)->last[2]; z_++)                            \
+        for (int64_t y_ = (u)->first[1]; y_ < (u)->last[1]; y_++)                        \
+            for (int64_t at = (z_ * (f)->of[1].in + y_) * (f)->of[0].in + (u)->first[0], \
+                         end_ = at + (u)->last[0] - (u)->first[0];                       \
+                 at < end_; at++)
+
+/* The first sample that no other under the window beats; NaN beats all. */
+static int64_t extremum(const form *f, const float *x, const under *u) {
+    int64_t best = (u->first[2] * f->of[1].in + u->first[1]) * f->of[0].in + u->first[0];
+    float value = x[best], sign = f->reduction == QN_REDUCE_max ? 1.0f : -1.0f;
+    EACH_SAMPLE(f, u, i) {
+        if (!(sign * x[i] <= sign * value) && value == value) { /* larger, or not a number */
+            best = i;
+            value = x[i];
+        }
+    }
+    return best;
+}
+
+static float total(const form *f, const float *x, const under *u) {
+    float sum = 0;
+    EACH_SAMPLE(f, u, i) sum += x[i];
+    return f->reduction == QN_REDUCE_mean ? sum / u->count : sum;
+}
+
+static int is_extremum(const form *f) { return f->reduction == QN_REDUCE_max || f->reduction == QN_REDUCE_min; }
+
+static void run_pool(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    (void)phase;
+    form f;
+    form_of(&f, c->attr, c->subop, c->src[0], c->dst[0]);
+    int64_t first = qn_cpu_cut(s->n[0], s->parts[0], part), end = qn_cpu_cut(s->n[0], s->parts[0], part + 1);
+    for (int64_t plane = first; plane < end; plane++) {
+        const float *x = (const float *)(const void *)qn_at(c->src[0], plane * f.in * 4);
+        float *y = (float *)(void *)qn_at(c->dst[0], plane * f.out * 4);
+        under u;
+        EACH_WINDOW(&f, u, o) { y[o] = is_extremum(&f) ? x[extremum(&f, x, &u)] : total(&f, x, &u); }
+    }
+}
+
+static void run_back(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    (void)phase;
+    form f;
+    form_of(&f, c->attr, c->subop, c->src[1], c->src[0]);
+    int64_t first = qn_cpu_cut(s->n[0], s->parts[0], part), end = qn_cpu_cut(s->n[0], s->parts[0], part + 1);
+    for (int64_t plane = first; plane < end; plane++) {
+        const float *g = (const float *)(const void *)qn_at(c->src[0], plane * f.out * 4);
+        const float *x = (const float *)(const void *)qn_at(c->src[1], plane * f.in * 4);
+        float *dx = (float *)(void *)qn_at(c->dst[0], plane * f.in * 4);
+        memset(dx, 0, (size_t)f.in * 4);
+        under u;
+        EACH_WINDOW(&f, u, o) {
+            float share = f.reduction == QN_REDUCE_mean ? g[o] / u.count : g[o];
+            if (is_extremum(&f)) dx[extremum(&f, x, &u)] += g[o];
+            else EACH_SAMPLE(&f, &u, i) dx[i] += share;
+        }
+    }
+}
+
+static int is_plain(const qn_tensor *t) { return t->dtype == QN_DTYPE_F32 && qn_cpu_is_dense(t); }
+
+static int prepare(const qn_call *c, qn_cpu_step *s, const qn_tensor *in, const qn_tensor *out, qn_cpu_run_fn run) {
+    form f;
+    int whole = form_of(&f, c->attr, c->subop, in, out) && c->subop != QN_REDUCE_prod;
+    for (int k = 0; k < QN_WINDOW_AXES; k++) whole &= f.of[k].pad < f.of[k].taps && f.behind[k] < f.of[k].taps;
+    if (!whole || f.in == 0 || f.out == 0) return 0;
+    s->n[0] = qn_tensor_count(in) / f.in;
+    if (s->n[0] == 0) return 0;
+    return qn_cpu_by_rows(s, "pool planes", run, s->n[0], (double)(f.in + f.out) * 4, (double)f.in * 4);
+}
+
+int QN_K(pool)(const qn_call *c, qn_cpu_step *s) {
+    if (!is_plain(c->src[0]) || !is_plain(c->dst[0])) return 0;
+    return prepare(c, s, c->src[0], c->dst[0], run_pool);
+}
+
+_Static_assert(sizeof(qn_attr_pool) == sizeof(qn_attr_pool_back), "pool and pool_back have the same attributes");
+
+int QN_K(pool_back)(const qn_call *c, qn_cpu_step *s) {
+    if (!is_plain(c->src[0]) || !is_plain(c->src[1]) || !is_plain(c->dst[0])) return 0;
+    return prepare(c, s, c->src[1], c->src[0], run_back);
+}

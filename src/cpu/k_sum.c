@@ -1,0 +1,205 @@
+/* Sums over any axes of dense f32: reduce (sum and mean), repeat_back, sum_rows, sum, mean. Axes that are summed and axes that stay
+ * are merged with their neighbours; what is left is at most a few alternating groups, of which the innermost decides the loop. */
+#include "cpu/kernel.h"
+
+enum { GROUPS = QN_MAX_RANK, BLOCK = 64 };
+
+/* Groups from the first axis to the last; those that stay, in order, are the output. */
+typedef struct layout {
+    int n;
+    int64_t extent[GROUPS];
+    int summed[GROUPS];
+    int64_t kept; /* elements of the output */
+} layout;
+
+static void add_group(layout *l, int64_t extent, int summed) {
+    if (extent == 1) return;
+    if (!summed) l->kept *= extent;
+    if (l->n && l->summed[l->n - 1] == summed) l->extent[l->n - 1] *= extent;
+    else {
+        l->extent[l->n] = extent;
+        l->summed[l->n++] = summed;
+    }
+}
+
+/* Sums of `width` neighbours in the output, the innermost group staying. Rows are added one after the other: runs in f32, runs of
+ * runs in double. */
+typedef struct tall {
+    double sum[BLOCK];
+    float run[BLOCK];
+    int rows;
+} tall;
+
+static void flush(tall *t, int width) {
+    for (int i = 0; i < width; i++) t->sum[i] += (double)t->run[i];
+    memset(t->run, 0, sizeof t->run);
+    t->rows = 0;
+}
+
+static void add_row(tall *t, const float *x, int width) {
+    int i = 0;
+    for (; i + VF_N <= width; i += VF_N) vf_store(t->run + i, vf_load(t->run + i) + vf_load(x + i));
+    for (; i < width; i++) t->run[i] += x[i];
+    if (++t->rows == 256) flush(t, width);
+}
+
+/* The sum of n neighbours: lanes over runs, runs in double. */
+static double add_up(const float *x, int64_t n) {
+    double sum = 0;
+    for (int64_t first = 0; first < n; first += 1024) {
+        int64_t i = first, end = n < first + 1024 ? n : first + 1024;
+        vf run = vf_zero(), other = vf_zero();
+        for (; i + 2 * VF_N <= end; i += 2 * VF_N) {
+            run += vf_load(x + i);
+            other += vf_load(x + i + VF_N);
+        }
+        float rest = 0;
+        for (; i < end; i++) rest += x[i];
+        sum += (double)(vf_sum(run + other) + rest);
+    }
+    return sum;
+}
+
+/* Walks the summed groups but those from `inner` on; calls for each place with the offset of its first element. */
+typedef struct walk {
+    int64_t index[GROUPS];
+} walk;
+
+static int next_place(const layout *l, int inner, walk *w, int summed) {
+    for (int i = inner - 1; i >= 0; i--) {
+        if (l->summed[i] != summed) continue;
+        if (++w->index[i] < l->extent[i]) return 1;
+        w->index[i] = 0;
+    }
+    return 0;
+}
+
+static int64_t offset_of(const layout *l, int inner, const walk *w, int64_t below) {
+    int64_t at = 0;
+    for (int i = 0; i < inner; i++) at = at * l->extent[i] + w->index[i];
+    return at * below;
+}
+
+/* Output numbers: place `n` of the groups that stay before `inner`. */
+static walk kept_place(const layout *l, int inner, int64_t n) {
+    walk w = {{0}};
+    for (int i = inner - 1; i >= 0; i--)
+        if (!l->summed[i]) {
+            w.index[i] = n % l->extent[i];
+            n /= l->extent[i];
+        }
+    return w;
+}
+
+static void sum_columns(const layout *l, const float *x, float *y, int64_t block, float scale) {
+    int inner = l->n - 1;
+    int64_t width = l->extent[inner], per = (width + BLOCK - 1) / BLOCK, first = block % per * BLOCK;
+    int some = (int)(width - first < BLOCK ? width - first : BLOCK);
+    walk w = kept_place(l, inner, block / per);
+    tall t;
+    memset(&t, 0, sizeof t);
+    do add_row(&t, x + offset_of(l, inner, &w, width) + first, some);
+    while (next_place(l, inner, &w, 1));
+    flush(&t, some);
+    for (int i = 0; i < some; i++) y[block / per * width + first + i] = (float)t.sum[i] * scale;
+}
+
+static void sum_runs(const layout *l, const float *x, float *y, int64_t n, float scale) {
+    int inner = l->n - 1;
+    walk w = kept_place(l, inner, n);
+    double sum = 0;
+    do sum += add_up(x + offset_of(l, inner, &w, l->extent[inner]), l->extent[inner]);
+    while (next_place(l, inner, &w, 1));
+    y[n] = (float)(sum * (double)scale);
+}
+
+typedef int (*describe_fn)(const qn_call *c, layout *l, float *scale);
+
+static int64_t units_of(const layout *l) {
+    if (l->n == 0 || l->summed[l->n - 1]) return l->kept;
+    int64_t width = l->extent[l->n - 1];
+    return l->kept / width * ((width + BLOCK - 1) / BLOCK);
+}
+
+static void run(const qn_call *c, const qn_cpu_step *s, int64_t part, describe_fn describe) {
+    layout l;
+    float scale;
+    if (!describe(c, &l, &scale)) return;
+    const float *x = (const float *)(const void *)qn_at(c->src[0], 0);
+    float *y = (float *)(void *)qn_at(c->dst[0], 0);
+    int64_t units = units_of(&l), end = qn_cpu_cut(units, s->parts[0], part + 1);
+    for (int64_t u = qn_cpu_cut(units, s->parts[0], part); u < end; u++) {
+        if (l.n == 0) y[u] = x[u] * scale;
+        else if (l.summed[l.n - 1]) sum_runs(&l, x, y, u, scale);
+        else sum_columns(&l, x, y, u, scale);
+    }
+}
+
+static int prepare(const qn_call *c, qn_cpu_step *s, describe_fn describe, qn_cpu_run_fn fn) {
+    layout l;
+    float scale;
+    const qn_tensor *x = c->src[0], *y = c->dst[0];
+    if (x->dtype != QN_DTYPE_F32 || y->dtype != QN_DTYPE_F32 || !qn_cpu_is_dense(x) || !qn_cpu_is_dense(y)) return 0;
+    if (qn_tensor_count(x) == 0 || qn_tensor_count(y) == 0 || !describe(c, &l, &scale)) return 0;
+    int64_t units = units_of(&l);
+    return qn_cpu_by_rows(s, "sums", fn, units, 4.0 * (double)qn_tensor_count(x) / (double)units, 0);
+}
+
+/* ---- The ops: which axes are summed */
+
+static int describe_reduce(const qn_call *c, layout *l, float *scale) {
+    const qn_attr_reduce *at = c->attr;
+    const qn_tensor *x = c->src[0];
+    unsigned named = at->axes.rank ? 0 : ~0u;
+    if (c->subop != QN_REDUCE_sum && c->subop != QN_REDUCE_mean) return 0;
+    for (int i = 0; i < at->axes.rank; i++) named |= 1u << (at->axes.d[i] < 0 ? at->axes.d[i] + x->rank : at->axes.d[i]);
+    *l = (layout){.kept = 1};
+    for (int i = 0; i < x->rank; i++) add_group(l, x->shape[i], (int)(named >> i & 1));
+    *scale = c->subop == QN_REDUCE_mean ? (float)((double)l->kept / (double)qn_tensor_count(x)) : 1.0f;
+    return 1;
+}
+
+/* Tiles that cover an axis whole, or one element of it. */
+static int describe_repeat_back(const qn_call *c, layout *l, float *scale) {
+    const qn_tensor *g = c->src[0], *y = c->dst[0];
+    *l = (layout){.kept = 1};
+    *scale = 1;
+    for (int k = g->rank - 1; k >= 0; k--) {
+        if (qn_ne(y, k) != qn_ne(g, k) && qn_ne(y, k) != 1) return 0;
+        add_group(l, qn_ne(g, k), qn_ne(y, k) != qn_ne(g, k));
+    }
+    return 1;
+}
+
+static int describe_rows(const qn_call *c, layout *l, float *scale) {
+    const qn_tensor *x = c->src[0];
+    *l = (layout){.kept = 1};
+    for (int i = 0; i < x->rank; i++) add_group(l, x->shape[i], i == x->rank - 1);
+    *scale = 1;
+    return 1;
+}
+
+static int describe_mean(const qn_call *c, layout *l, float *scale) {
+    describe_rows(c, l, scale);
+    *scale = (float)(1.0 / (double)qn_ne(c->src[0], 0));
+    return 1;
+}
+
+static int describe_all(const qn_call *c, layout *l, float *scale) {
+    *l = (layout){.kept = 1};
+    add_group(l, qn_tensor_count(c->src[0]), 1);
+    *scale = 1;
+    return 1;
+}
+
+#define KERNEL(op, describe)                                                                \
+    static void run_##op(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) { \
+        (void)phase;                                                                        \
+        run(c, s, part, describe);                                                          \
+    }                                                                                       \
+    int QN_K(op)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, describe, run_##op); }
+KERNEL(reduce, describe_reduce)
+KERNEL(repeat_back, describe_repeat_back)
+KERNEL(sum_rows, describe_rows)
+KERNEL(mean, describe_mean)
+KERNEL(sum, describe_all)

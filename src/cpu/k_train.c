@@ -1,0 +1,170 @@
+/* What a training step ends with: cross entropy and its gradient, and the optimisers. f32, dense. */
+#include "cpu/kernel.h"
+#include "cpu/simd/simd_math.h"
+
+static int is_plain(const qn_tensor *t) { return t->dtype == QN_DTYPE_F32 && qn_cpu_is_dense(t); }
+static const float *floats(const qn_tensor *t) { return (const float *)(const void *)qn_at(t, 0); }
+
+static int all_plain(const qn_call *c) {
+    for (int i = 0; i < c->n_src; i++)
+        if (!c->src[i] || !is_plain(c->src[i])) return 0;
+    for (int i = 0; i < c->n_dst; i++)
+        if (!c->dst[i] || !is_plain(c->dst[i])) return 0;
+    return 1;
+}
+
+/* ---- Cross entropy */
+
+static float row_most(const float *x, int64_t n) {
+    vf most = vf_set1(-INFINITY);
+    int64_t i = 0;
+    for (; i + VF_N <= n; i += VF_N) most = vf_max(most, vf_load(x + i));
+    float m = vf_most(most);
+    for (; i < n; i++) m = x[i] > m ? x[i] : m;
+    return m;
+}
+
+/* ln of the sum of e^(x - most): lanes add up runs, runs add up in double. */
+static double log_sum(const float *x, int64_t n, float most) {
+    double sum = 0;
+    vf m = vf_set1(most);
+    for (int64_t first = 0; first < n; first += 512) {
+        vf run = vf_zero();
+        int64_t i = first, end = n < first + 512 ? n : first + 512;
+        for (; i + VF_N <= end; i += VF_N) run += vf_exp(vf_load(x + i) - m);
+        if (i < end) { /* lanes beyond the end must add nothing */
+            float t[VF_N] = {0};
+            vf_storen(t, vf_exp(vf_loadn(x + i, (int)(end - i)) - m), (int)(end - i));
+            run += vf_load(t);
+        }
+        sum += (double)vf_sum(run);
+    }
+    return log(sum);
+}
+
+static void run_loss(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    int64_t n = s->n[0], rows = s->n[1];
+    double *each = c->workspace, sum = 0;
+    if (phase == 1) {
+        for (int64_t r = 0; r < rows; r++) sum += each[r];
+        *(float *)(void *)qn_at(c->dst[0], 0) = (float)(-sum / (double)rows);
+        return;
+    }
+    for (int64_t r = qn_cpu_cut(rows, s->parts[0], part); r < qn_cpu_cut(rows, s->parts[0], part + 1); r++) {
+        const float *x = floats(c->src[0]) + r * n, *label = floats(c->src[1]) + r * n;
+        float most = row_most(x, n);
+        double total = log_sum(x, n, most), likelihood = 0;
+        for (int64_t i = 0; i < n; i++)
+            if (label[i] != 0) likelihood += (double)label[i] * ((double)x[i] - (double)most - total);
+        each[r] = likelihood;
+    }
+}
+
+int QN_K(cross_entropy_loss)(const qn_call *c, qn_cpu_step *s) {
+    int64_t count = qn_tensor_count(c->src[0]);
+    if (!all_plain(c) || count == 0) return 0;
+    s->n[0] = qn_ne(c->src[0], 0);
+    s->n[1] = count / s->n[0];
+    s->workspace = (size_t)s->n[1] * sizeof(double);
+    qn_cpu_by_rows(s, "cross entropy rows", run_loss, s->n[1], (double)s->n[0] * 8, (double)s->n[0] * 20);
+    s->n_phases = 2;
+    s->parts[1] = 1;
+    return 1;
+}
+
+static void back_row(float *dx, const float *x, const float *label, int64_t n, double step) {
+    float most = row_most(x, n);
+    double mass = 0;
+    for (int64_t i = 0; i < n; i++) mass += (double)label[i];
+    vf shift = vf_set1((float)((double)most + log_sum(x, n, most))), weight = vf_set1((float)mass), by = vf_set1((float)step);
+    int64_t i = 0;
+    for (; i + VF_N <= n; i += VF_N) vf_store(dx + i, (weight * vf_exp(vf_load(x + i) - shift) - vf_load(label + i)) * by);
+    int some = (int)(n - i);
+    if (some) vf_storen(dx + i, (weight * vf_exp(vf_loadn(x + i, some) - shift) - vf_loadn(label + i, some)) * by, some);
+}
+
+static void run_loss_back(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    (void)phase;
+    int64_t n = s->n[0], rows = s->n[1];
+    double step = (double)floats(c->src[0])[0] / (double)rows;
+    for (int64_t r = qn_cpu_cut(rows, s->parts[0], part); r < qn_cpu_cut(rows, s->parts[0], part + 1); r++)
+        back_row((float *)(void *)qn_at(c->dst[0], r * n * 4), floats(c->src[1]) + r * n, floats(c->src[2]) + r * n, n, step);
+}
+
+int QN_K(cross_entropy_loss_back)(const qn_call *c, qn_cpu_step *s) {
+    int64_t count = qn_tensor_count(c->dst[0]);
+    if (!all_plain(c) || count == 0) return 0;
+    s->n[0] = qn_ne(c->dst[0], 0);
+    s->n[1] = count / s->n[0];
+    return qn_cpu_by_rows(s, "cross entropy rows", run_loss_back, s->n[1], (double)s->n[0] * 12, (double)s->n[0] * 40);
+}
+
+/* ---- Optimisers */
+
+enum { CHUNK = 256 };
+
+typedef struct adamw {
+    vf alpha, beta1, beta2, rest1, rest2, eps, keep, m_up, v_up;
+} adamw;
+
+static inline vf step_adamw(const adamw *h, vf w, vf *m, vf *v, vf g) {
+    *m = vf_fma(h->beta1, *m, h->rest1 * g);
+    *v = vf_fma(h->beta2, *v, h->rest2 * g * g);
+    return w * h->keep - h->alpha * (*m * h->m_up) / (vf_sqrt(*v * h->v_up) + h->eps);
+}
+
+static void run_adamw(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    (void)phase;
+    const float *k = floats(c->src[4]), *g = floats(c->src[3]);
+    float *w = (float *)(void *)qn_at(c->dst[0], 0), *m = (float *)(void *)qn_at(c->dst[1], 0),
+          *v = (float *)(void *)qn_at(c->dst[2], 0);
+    adamw h = {vf_set1(k[0]),
+               vf_set1(k[1]),
+               vf_set1(k[2]),
+               vf_set1((float)(1 - (double)k[1])),
+               vf_set1((float)(1 - (double)k[2])),
+               vf_set1(k[3]),
+               vf_set1((float)(1 - (double)k[0] * (double)k[4])),
+               vf_set1(k[5]),
+               vf_set1(k[6])};
+    int64_t n = s->n[0], chunks = (n + CHUNK - 1) / CHUNK;
+    int64_t i = CHUNK * qn_cpu_cut(chunks, s->parts[0], part), end = CHUNK * qn_cpu_cut(chunks, s->parts[0], part + 1);
+    if (end > n) end = n;
+    for (; i + VF_N <= end; i += VF_N) {
+        vf mx = vf_load(m + i), vx = vf_load(v + i);
+        vf_store(w + i, step_adamw(&h, vf_load(w + i), &mx, &vx, vf_load(g + i)));
+        vf_store(m + i, mx);
+        vf_store(v + i, vx);
+    }
+    int some = (int)(end - i);
+    if (some <= 0) return;
+    vf mx = vf_loadn(m + i, some), vx = vf_loadn(v + i, some);
+    vf_storen(w + i, step_adamw(&h, vf_loadn(w + i, some), &mx, &vx, vf_loadn(g + i, some)), some);
+    vf_storen(m + i, mx, some);
+    vf_storen(v + i, vx, some);
+}
+
+int QN_K(opt_step_adamw)(const qn_call *c, qn_cpu_step *s) {
+    s->n[0] = qn_tensor_count(c->dst[0]);
+    if (!all_plain(c) || s->n[0] == 0) return 0;
+    return qn_cpu_by_rows(s, "adamw", run_adamw, (s->n[0] + CHUNK - 1) / CHUNK, CHUNK * 28.0, CHUNK * 20.0);
+}
+
+static void run_sgd(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    (void)phase;
+    const float *k = floats(c->src[2]), *g = floats(c->src[1]);
+    float *w = (float *)(void *)qn_at(c->dst[0], 0);
+    vf keep = vf_set1((float)(1 - (double)k[0] * (double)k[1])), rate = vf_set1(-k[0]);
+    int64_t n = s->n[0], chunks = (n + CHUNK - 1) / CHUNK;
+    int64_t i = CHUNK * qn_cpu_cut(chunks, s->parts[0], part), end = CHUNK * qn_cpu_cut(chunks, s->parts[0], part + 1);
+    if (end > n) end = n;
+    for (; i + VF_N <= end; i += VF_N) vf_store(w + i, vf_fma(rate, vf_load(g + i), vf_load(w + i) * keep));
+    int some = (int)(end - i);
+    if (some > 0) vf_storen(w + i, vf_fma(rate, vf_loadn(g + i, some), vf_loadn(w + i, some) * keep), some);
+}
+
+int QN_K(opt_step_sgd)(const qn_call *c, qn_cpu_step *s) {
+    s->n[0] = qn_tensor_count(c->dst[0]);
+    if (!all_plain(c) || s->n[0] == 0) return 0;
+    return qn_cpu_by_rows(s, "sgd", run_sgd, (s->n[0] + CHUNK - 1) / CHUNK, CHUNK * 12.0, CHUNK * 3.0);
+}

@@ -1,0 +1,104 @@
+/* The functions of simd_math.h through the kernels that use them, on every level this machine has: how many units in the last place
+ * they are off, over all magnitudes, and what they make of the ends of the range. */
+#define _DEFAULT_SOURCE /* setenv */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmocka_setup.h"
+#include "cpu/cpu.h"
+
+enum { N = 1 << 16 };
+
+static float x[N], y[N];
+
+static double sigmoid(double a) { return 1 / (1 + exp(-a)); }
+static double silu(double a) { return a * sigmoid(a); }
+static double softplus(double a) { return a > 20 ? a : log1p(exp(a)); }
+static double gelu_erf(double a) { return 0.5 * a * erfc(-a * 0.70710678118654752440); }
+
+/* Units in the last place of f32 between got and want. */
+static double ulps(float got, double want) {
+    int e;
+    if (isnan(want)) return isnan(got) ? 0 : 1e9;
+    if (isinf(got) || isinf((float)want)) return got == (float)want ? 0 : 1e9;
+    frexp(want, &e);
+    double unit = ldexp(1, e < -125 ? -149 : e - 24);
+    return fabs((double)got - want) / unit;
+}
+
+static const struct {
+    const char *name;
+    int sub;
+    double (*exact)(double);
+    double low, high; /* of the inputs: where the function is not simply 0, 1 or infinite */
+    double bound;
+} functions[] = {
+    {"exp", QN_UNARY_exp, exp, -87, 88.7, 2},
+    {"expm1", QN_UNARY_expm1, expm1, -40, 88.7, 2},
+    {"tanh", QN_UNARY_tanh, tanh, -20, 20, 4},
+    {"sigmoid", QN_UNARY_sigmoid, sigmoid, -80, 40, 4},
+    {"silu", QN_UNARY_silu, silu, -80, 40, 4},
+    {"softplus", QN_UNARY_softplus, softplus, -80, 40, 4},
+    {"gelu_erf", QN_UNARY_gelu_erf, gelu_erf, -5, 8, 24}, /* far out on the left an error of its argument grows by its square */
+};
+
+/* Half of the numbers spread evenly over the range, half over the magnitudes. */
+static void draw(double low, double high) {
+    uint64_t state = 12345;
+    for (int i = 0; i < N; i++) {
+        state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        double u = (double)(state >> 11) * 0x1p-53;
+        double wide = low + u * (high - low), side = i & 2 ? high : low;
+        x[i] = (float)(i & 1 ? wide : side * exp2(-60 * u));
+    }
+}
+
+static void run(qn_context *context, int sub) {
+    int64_t n = N;
+    qn_tensor from, to;
+    qn_result r;
+    qn_tensor_init(&from, QN_DTYPE_F32, 1, &n, x, sizeof x);
+    qn_tensor_init(&to, QN_DTYPE_F32, 1, &n, y, sizeof y);
+    qn_request q = {.size = sizeof q, .version = QN_REQUEST_VERSION, .op = QN_OP_unary, .subop = (uint16_t)sub, .n_src = 1, .n_dst = 1,
+                    .src = {&from}, .dst = {&to}};
+    assert_int_equal(qn_dispatch(context, &q, &r), QN_OK);
+}
+
+static void check_level(int level) {
+    qn_context *context;
+    setenv("QUERN_CPU", qn_cpu_level_name(level), 1);
+    assert_int_equal(qn_context_create(NULL, &context), QN_OK);
+    for (size_t k = 0; k < sizeof functions / sizeof *functions; k++) {
+        double worst = 0, at = 0;
+        draw(functions[k].low, functions[k].high);
+        run(context, functions[k].sub);
+        for (int i = 0; i < N; i++) {
+            double u = ulps(y[i], functions[k].exact((double)x[i]));
+            if (u > worst) worst = u, at = (double)x[i];
+        }
+        print_message("%s: %s %.2f ulp at %.9g\n", qn_cpu_level_name(level), functions[k].name, worst, at);
+        if (!(worst <= functions[k].bound)) fail_msg("%s is off by %.2f ulp at %.9g", functions[k].name, worst, at);
+        static const float ends[] = {NAN, INFINITY, -INFINITY, 0.0f, -0.0f, 1e30f, -1e30f};
+        memcpy(x, ends, sizeof ends);
+        run(context, functions[k].sub);
+        assert_true(isnan(y[0]));
+        assert_true(y[1] == (functions[k].exact(100) > 2 ? INFINITY : (float)functions[k].exact(100)));
+        assert_true(!isnan(y[2]) && fabsf(y[2]) <= 1.0f);
+        assert_true(ulps(y[3], functions[k].exact(0)) <= functions[k].bound);
+    }
+    qn_context_destroy(context);
+    unsetenv("QUERN_CPU");
+}
+
+static void functions_keep_their_bounds(void **state) {
+    (void)state;
+    uint32_t have = qn_cpu_levels();
+    for (int level = 0; level < QN_CPU_LEVEL_COUNT; level++)
+        if (have >> level & 1) check_level(level);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(functions_keep_their_bounds)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
