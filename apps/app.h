@@ -42,6 +42,13 @@ int app_graph_symbols(const char *who, const qn_graph *graph, const char *list, 
 void graph_print_dot(const qn_graph *graph);
 int graph_print_stats(const qn_graph *graph);
 
+/* Words of `quern graph` about passes, NULL where none was given. */
+typedef struct graph_passes {
+    const char *passes, *skip, *limit, *precision, *print_after, *fast, *time, *report;
+} graph_passes;
+/* Replaces the graph by what the passes make of it; prints what was asked for. */
+int graph_run_passes(qn_graph **graph, const char *file, const graph_passes *passes);
+
 /* Text made of table facts; each returns `text`. */
 char *ops_slots_text(const qn_slot_info *slots, int n, char *text, size_t size);
 char *ops_attr_text(const qn_attr_info *attr, char *text, size_t size);

@@ -5,18 +5,28 @@
 #include "app.h"
 
 static const char
-    help[] = "usage: quern graph FILE.qir [--bind NAME=N,...] [--grad LOSS --wrt NAME,...] [--verify | --dot | --stats]\n\n"
+    help[] = "usage: quern graph FILE.qir [--bind NAME=N,...] [--grad LOSS --wrt NAME,...] [--passes all|NAME,...]\n"
+             "                   [--verify | --dot | --stats]\n\n"
              "Reads a graph (docs/qir.md) and prints it back in its normal form. '-' reads standard input.\n\n"
              "  --bind    gives every symbol a number; those left out take their largest\n"
              "  --grad    adds the gradients of an output (LOSS) by the inputs and params of --wrt, as outputs 'grad NAME'\n"
              "  --verify  checks everything, prints every fault, and nothing else\n"
              "  --dot     for Graphviz\n"
-             "  --stats   nodes by op, values, bytes, and the tree of labels\n";
+             "  --stats   nodes by op, values, bytes, and the tree of labels\n"
+             "  --passes  optimises first, with all passes or those named, in that order; each is checked. With it:\n"
+             "    --skip NAME,...         leaves out passes or single rules\n"
+             "    --limit N               stops after so many changes: halve it to find the one that matters\n"
+             "    --fast                  also what changes results within the ops' bounds\n"
+             "    --precision f16|bf16    products in halves\n"
+             "    --print-after NAME|all  the graph after that pass\n"
+             "    --report                every change, and what was left alone and why, instead of the graph\n"
+             "    --time                  changes, nodes and time of each pass, instead of the graph\n";
 
 enum { MOST_NAMES = 256 };
 
 typedef struct options {
     const char *file, *form, *bind, *loss, *wrt;
+    graph_passes p;
 } options;
 
 static int complain(const char *file, const char *text) {
@@ -96,23 +106,49 @@ static int show(const qn_graph *g, const options *o) {
         graph_print_dot(g);
         return APP_OK;
     }
+    if (o->p.time || o->p.report) return APP_OK;
     return qn_graph_print(g, write_out, stdout, &error) == QN_OK ? APP_OK : complain(o->file, error.text);
+}
+
+/* Where a word of the command line goes, and whether another belongs to it; NULL when it is none. */
+static const char **slot_of(options *o, const char *word, int *takes) {
+    const struct {
+        const char *word;
+        const char **slot;
+        int takes;
+    } words[] = {{"--bind", &o->bind, 1},
+                 {"--grad", &o->loss, 1},
+                 {"--wrt", &o->wrt, 1},
+                 {"--passes", &o->p.passes, 1},
+                 {"--skip", &o->p.skip, 1},
+                 {"--limit", &o->p.limit, 1},
+                 {"--precision", &o->p.precision, 1},
+                 {"--print-after", &o->p.print_after, 1},
+                 {"--fast", &o->p.fast, 0},
+                 {"--time", &o->p.time, 0},
+                 {"--report", &o->p.report, 0},
+                 {"--verify", &o->form, 0},
+                 {"--dot", &o->form, 0},
+                 {"--stats", &o->form, 0}};
+    *takes = 0;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(word, words[i].word) == 0) {
+            *takes = words[i].takes;
+            return words[i].slot;
+        }
+    return word[0] == '-' && word[1] ? NULL : &o->file;
+}
+
+static int has_pass_words(const graph_passes *p) {
+    return p->skip || p->limit || p->precision || p->print_after || p->fast || p->time || p->report;
 }
 
 /* Fills the options; 0 when the call makes no sense, which has been said. */
 static int understand(int argc, char **argv, options *o) {
-    static const char *const forms[] = {"--verify", "--dot", "--stats"};
     for (int i = 1; i < argc; i++) {
-        const char **slot = &o->file, *word = argv[i];
-        int takes = 0;
-        if (strcmp(word, "--bind") == 0) slot = &o->bind, takes = 1;
-        else if (strcmp(word, "--grad") == 0) slot = &o->loss, takes = 1;
-        else if (strcmp(word, "--wrt") == 0) slot = &o->wrt, takes = 1;
-        else if (word[0] == '-' && word[1]) {
-            slot = NULL;
-            for (size_t k = 0; k < sizeof forms / sizeof *forms; k++)
-                if (strcmp(word, forms[k]) == 0) slot = &o->form;
-        }
+        const char *word = argv[i];
+        int takes;
+        const char **slot = slot_of(o, word, &takes);
         if (!slot) fprintf(stderr, "quern graph: there is no option '%s'; 'quern graph --help' lists them\n", word);
         else if (*slot) fprintf(stderr, "quern graph: '%s' and '%s' do not go together\n", *slot, word);
         else if (takes && i + 1 == argc) fprintf(stderr, "quern graph: '%s' needs something behind it\n", word);
@@ -121,6 +157,10 @@ static int understand(int argc, char **argv, options *o) {
     }
     if (!o->file || !o->loss != !o->wrt) {
         fprintf(stderr, o->file ? "quern graph: --grad and --wrt go together\n" : "quern graph: which file?\n");
+        return 0;
+    }
+    if (!o->p.passes && has_pass_words(&o->p)) {
+        fprintf(stderr, "quern graph: which passes? --passes all, or their names\n");
         return 0;
     }
     return 1;
@@ -138,6 +178,7 @@ int cmd_graph(int argc, char **argv) {
     if (app_graph_read("quern graph", o.file, &graph) != APP_OK) return APP_FAILED;
     int rc = o.bind ? bind_symbols(&graph, o.file, o.bind) : APP_OK;
     if (rc == APP_OK && o.loss) rc = add_gradients(graph, o.file, o.loss, (char *)(uintptr_t)o.wrt);
+    if (rc == APP_OK && o.p.passes) rc = graph_run_passes(&graph, o.file, &o.p);
     if (rc == APP_OK) rc = show(graph, &o);
     qn_graph_destroy(graph);
     return rc;

@@ -60,13 +60,12 @@ static void print_totals(const qn_plan_totals *t, double seconds) {
 }
 
 static void print_steps(const qn_plan *plan, const qn_plan_totals *t) {
-    const qn_graph *g = qn_plan_graph(plan);
     printf("\n%5s  %-22s %-7s %-10s %-28s %12s %12s  %s\n", "node", "op", "where", "how", "kernel", "bytes", "flops", "part");
     for (int32_t i = 0; i < t->n_steps; i++) {
         qn_plan_step_info s = {.size = sizeof s};
         qn_node_info n = {.size = sizeof n};
         char kernel[96];
-        if (qn_plan_step_describe(plan, i, &s) != QN_OK || qn_graph_node(g, s.node, &n) != QN_OK) continue;
+        if (qn_plan_step_describe(plan, i, &s) != QN_OK || qn_graph_node(s.graph, s.node, &n) != QN_OK) continue;
         snprintf(kernel, sizeof kernel, "%s%s%s", s.kernel, *s.level ? " " : "", s.level);
         printf("%5d  %-22s %-7s %-10s %-28s %12llu %12.4g  %s\n", s.node, qn_op_describe(n.op)->name, s.place, s.how, kernel,
                (unsigned long long)s.bytes, s.flops, n.label);
@@ -86,7 +85,6 @@ static void print_values(const qn_plan *plan) {
 }
 
 static void print_json(const qn_plan *plan, const qn_plan_totals *t, double seconds) {
-    const qn_graph *g = qn_plan_graph(plan);
     printf(
         "{\"arena_bytes\": %llu, \"lower_bound\": %llu, \"unshared_bytes\": %llu, \"scratch_bytes\": %llu, \"param_bytes\": "
         "%llu, "
@@ -99,7 +97,7 @@ static void print_json(const qn_plan *plan, const qn_plan_totals *t, double seco
     for (int32_t i = 0; i < t->n_steps; i++) {
         qn_plan_step_info s = {.size = sizeof s};
         qn_node_info n = {.size = sizeof n};
-        if (qn_plan_step_describe(plan, i, &s) != QN_OK || qn_graph_node(g, s.node, &n) != QN_OK) continue;
+        if (qn_plan_step_describe(plan, i, &s) != QN_OK || qn_graph_node(s.graph, s.node, &n) != QN_OK) continue;
         printf("%s\n  {\"node\": %d, \"op\": \"%s\", \"place\": \"%s\", \"how\": \"%s\", \"kernel\": \"%s\", \"level\": \"%s\", "
                "\"bytes\": %llu, \"flops\": %.17g}",
                i ? "," : "", s.node, qn_op_describe(n.op)->name, s.place, s.how, s.kernel, s.level, (unsigned long long)s.bytes,

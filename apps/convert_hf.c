@@ -153,29 +153,31 @@ static float *own(conversion *c, convert_hf *f, int64_t n) {
     return made;
 }
 
-static qn_status add_vector(conversion *c, convert_hf *f, const char *name, int64_t n, float **to) {
+/* A tensor of n numbers to be filled in; NULL with the error set. */
+static float *add_vector(conversion *c, convert_hf *f, const char *name, int64_t n) {
     convert_tensor *t = convert_add(c, name, 1);
-    *to = t ? own(c, f, n) : NULL;
-    if (!*to) return c->error.status;
+    float *to = t ? own(c, f, n) : NULL;
+    if (!to) return NULL;
     t->from = QN_DTYPE_F32;
-    t->sources[0] = *to;
+    t->sources[0] = to;
     t->n_set = 1;
     t->rows_each = 1;
     t->columns = n;
-    return qn_tensor_init(&t->shape, QN_DTYPE_F32, 1, &n, NULL, 0);
+    if (qn_tensor_init(&t->shape, QN_DTYPE_F32, 1, &n, NULL, 0) == QN_OK) return to;
+    qn_error_set(&c->error, QN_INVALID, "tensor '%s' cannot have %lld elements", name, (long long)n);
+    return NULL;
 }
 
 /* Llama 3: slow frequencies are stretched by a factor, fast ones are not, those between in part. */
 static qn_status add_llama3_factors(conversion *c, convert_hf *f, int64_t dims) {
-    float *to;
     double base = config_number(f->config, "rope_theta|rope_parameters.rope_theta", 10000);
     double factor = config_number(f->config, "rope_scaling.factor|rope_parameters.factor", 8);
     double low = config_number(f->config, "rope_scaling.low_freq_factor|rope_parameters.low_freq_factor", 1);
     double high = config_number(f->config, "rope_scaling.high_freq_factor|rope_parameters.high_freq_factor", 4);
     double context = config_number(
         f->config, "rope_scaling.original_max_position_embeddings|rope_parameters.original_max_position_embeddings", 8192);
-    qn_status status = add_vector(c, f, "rope_freqs.weight", dims / 2, &to);
-    for (int64_t i = 0; i < dims / 2 && status == QN_OK; i++) {
+    float *to = add_vector(c, f, "rope_freqs.weight", dims / 2);
+    for (int64_t i = 0; to && i < dims / 2; i++) {
         double length = 2 * 3.14159265358979323846 * pow(base, (double)(2 * i) / (double)dims), turns = context / length;
         if (turns > high) to[i] = 1;
         else if (turns < low) to[i] = (float)factor;
@@ -184,23 +186,21 @@ static qn_status add_llama3_factors(conversion *c, convert_hf *f, int64_t dims) 
             to[i] = (float)(1 / ((1 - smooth) / factor + smooth));
         }
     }
-    return status;
+    return c->error.status;
 }
 
 static qn_status add_long_factors(conversion *c, convert_hf *f, const char *which, const char *name) {
     char key[NAME_ROOM];
     qn_file_value v, item;
-    float *to;
     snprintf(key, sizeof key, "rope_scaling.%s", which);
     if (qn_file_key(f->config, qn_file_find(f->config, QN_FILE_KEYS, key), &v) != QN_OK) {
         snprintf(key, sizeof key, "rope_parameters.%s", which);
         if (qn_file_key(f->config, qn_file_find(f->config, QN_FILE_KEYS, key), &v) != QN_OK) v.type = QN_KEY_U8;
     }
     if (v.type != QN_KEY_ARRAY || v.count < 1) return qn_error_set(&c->error, QN_FORMAT, "config.json has no list '%s'", key);
-    qn_status status = add_vector(c, f, name, (int64_t)v.count, &to);
-    for (uint64_t i = 0; i < v.count && status == QN_OK; i++)
-        to[i] = qn_file_item(&v, i, &item) == QN_OK ? (float)item.number : 1.0f;
-    return status;
+    float *to = add_vector(c, f, name, (int64_t)v.count);
+    for (uint64_t i = 0; to && i < v.count; i++) to[i] = qn_file_item(&v, i, &item) == QN_OK ? (float)item.number : 1.0f;
+    return c->error.status;
 }
 
 static void put_scaling(conversion *c, const convert_hf *f, const char *what, qn_key_type type, double v) {
@@ -334,11 +334,10 @@ static qn_status add_expert(conversion *c, convert_hf *f, const qn_file_tensor *
 
 /* Norms that are stored less one. */
 static qn_status add_norm(conversion *c, convert_hf *f, const qn_file_tensor *from, const char *name) {
-    float *to;
     int64_t n = qn_tensor_count(&from->tensor);
-    qn_status status = add_vector(c, f, name, n, &to);
-    if (status != QN_OK) return status;
-    status = qn_convert((qn_dtype)from->tensor.dtype, from->tensor.data, QN_DTYPE_F32, to, n);
+    float *to = add_vector(c, f, name, n);
+    if (!to) return c->error.status;
+    qn_status status = qn_convert((qn_dtype)from->tensor.dtype, from->tensor.data, QN_DTYPE_F32, to, n);
     if (status != QN_OK) return qn_error_set(&c->error, status, "tensor '%s' cannot become f32", from->name);
     for (int64_t i = 0; i < n; i++) to[i] += 1.0f;
     return QN_OK;
@@ -346,14 +345,12 @@ static qn_status add_norm(conversion *c, convert_hf *f, const qn_file_tensor *fr
 
 /* A bias turns as its matrix does. */
 static qn_status add_turned_bias(conversion *c, convert_hf *f, const qn_file_tensor *from, const char *name, int64_t heads) {
-    float *to, *as_is;
     int64_t n = qn_tensor_count(&from->tensor), head = n / heads;
     if (n % (2 * heads))
         return qn_error_set(&c->error, QN_FORMAT, "tensor '%s': %lld numbers are not %lld heads of pairs", from->name,
                             (long long)n, (long long)heads);
-    qn_status status = add_vector(c, f, name, n, &to);
-    if (status == QN_OK && !(as_is = own(c, f, n))) status = c->error.status;
-    if (status != QN_OK) return status;
+    float *to = add_vector(c, f, name, n), *as_is = to ? own(c, f, n) : NULL;
+    if (!as_is) return c->error.status;
     if (qn_convert((qn_dtype)from->tensor.dtype, from->tensor.data, QN_DTYPE_F32, as_is, n) != QN_OK)
         return qn_error_set(&c->error, QN_UNSUPPORTED, "tensor '%s' cannot become f32", from->name);
     for (int64_t i = 0; i < n; i++) to[i] = as_is[i / head * head + i % head % 2 * (head / 2) + i % head / 2];

@@ -49,7 +49,7 @@ static qn_status read_header(conversion *c, convert_llama2c *f) {
         if (f->bytes < HEADER || f->version < 1 || f->version > 2)
             return qn_error_set(&c->error, QN_UNSUPPORTED, "%s: llama2.c version %d; 0 to 2 are known", c->in, f->version);
         numbers = f->data + 8;
-        f->shared = f->data[36];
+        f->shared = f->data[36] != 0;
         f->group = f->version == 2 ? get_i32(f->data + 37) : 0;
         f->at = HEADER;
     }

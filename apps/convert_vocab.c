@@ -284,8 +284,14 @@ static qn_status put_bpe(vocab *v) {
     return status;
 }
 
-static int compare_tokens(const void *a, const void *b) {
-    const token *x = *(token *const *)a, *y = *(token *const *)b;
+typedef struct spelling {
+    const char *text;
+    uint64_t bytes;
+    int64_t id;
+} spelling;
+
+static int by_spelling(const void *a, const void *b) {
+    const spelling *x = a, *y = b;
     int order = memcmp(x->text, y->text, x->bytes < y->bytes ? x->bytes : y->bytes);
     return order ? order : (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
@@ -294,11 +300,11 @@ static int compare_tokens(const void *a, const void *b) {
 static qn_status score_by_merges(vocab *v) {
     convert_bytes merges = {0};
     uint64_t n = read_merges(v, &merges), at = 0;
-    token **sorted = malloc((size_t)v->n * sizeof *sorted);
+    spelling *sorted = malloc((size_t)v->n * sizeof *sorted);
     size_t count = 0;
     for (int64_t i = 0; sorted && i < v->n; i++)
-        if (v->tokens[i].type == NORMAL) sorted[count++] = &v->tokens[i];
-    if (sorted) qsort(sorted, count, sizeof *sorted, compare_tokens);
+        if (v->tokens[i].type == NORMAL) sorted[count++] = (spelling){v->tokens[i].text, v->tokens[i].bytes, i};
+    if (sorted) qsort(sorted, count, sizeof *sorted, by_spelling);
     for (uint64_t i = 0; sorted && !merges.failed && i < n; i++) {
         uint64_t bytes, k = 0;
         memcpy(&bytes, merges.at + at, sizeof bytes);
@@ -307,9 +313,8 @@ static qn_status score_by_merges(vocab *v) {
         while (k < bytes && text[k] != ' ') k++;
         if (k == bytes) continue;
         memmove(text + k, text + k + 1, bytes - k - 1); /* both parts together */
-        token made = {text, bytes - 1, 0, 0}, *key = &made,
-              **found = bsearch(&key, sorted, count, sizeof *sorted, compare_tokens);
-        if (found && (*found)->score == 0) (*found)->score = -(float)(i + 1);
+        spelling made = {text, bytes - 1, 0}, *found = bsearch(&made, sorted, count, sizeof *sorted, by_spelling);
+        if (found && v->tokens[found->id].score == 0) v->tokens[found->id].score = -(float)(i + 1);
     }
     int failed = !sorted || merges.failed;
     free(sorted);

@@ -125,7 +125,7 @@ void model_print_json(const char *text, uint64_t bytes) {
         if (!n) printf("\\ufffd"), n = 1;
         else if (p[i] == '"' || p[i] == '\\') printf("\\%c", p[i]);
         else if (p[i] < 32) printf("\\u%04x", p[i]);
-        else printf("%.*s", n, text + i);
+        else fwrite(text + i, 1, (size_t)n, stdout);
         i += (uint64_t)n;
     }
     putchar('"');

@@ -30,9 +30,13 @@ char *ops_dtypes_text(uint64_t set, char *text, size_t size) {
 }
 
 char *ops_slots_text(const qn_slot_info *slots, int n, char *text, size_t size) {
+    enum { MOST = 16 }; /* of more than that only the ends are of interest: they are numbered */
     text[0] = 0;
-    for (int i = 0; i < n; i++)
-        append(text, size, "%s%s%s", i ? ", " : "", slots[i].name, slots[i].flags & QN_SLOT_OPTIONAL ? "?" : "");
+    for (int i = 0; i < n; i++) {
+        if (n > MOST && i == 2) i = n - 1;
+        append(text, size, "%s%s%s", !i ? "" : n > MOST && i == n - 1 ? " ... " : ", ", slots[i].name,
+               slots[i].flags & QN_SLOT_OPTIONAL ? "?" : "");
+    }
     return text;
 }
 

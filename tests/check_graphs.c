@@ -9,6 +9,7 @@
 #include <quern/plan.h>
 
 #include "check_graphs.h"
+#include "check_patterns.h"
 
 enum { MAX_NODES = 40, MAX_ELEMENTS = 200, POOL_BYTES = QC_GRAPH_BYTES };
 
@@ -154,24 +155,37 @@ qn_graph *qc_graph_make(uint64_t seed, qn_val *loss) {
     return m.g;
 }
 
+qn_val qc_graph_leaf_value(const qn_graph *g, const char *name) {
+    for (qn_val v = 0; v < qn_graph_value_count(g); v++) {
+        qn_value_info info;
+        shape_of(g, v, &info);
+        if (info.name && strcmp(info.name, name) == 0) return v;
+    }
+    return QN_VAL_NONE;
+}
+
 void qc_graph_leaf(uint64_t seed, const double *along, double by, double *data) {
     qc_rng rng = {seed};
     for (int i = 0; i < QC_LEAF_MOST; i++) data[i] = qc_unit(&rng) * 2 - 1 + (along ? by * along[i] : 0);
 }
 
-static void set_leaf(qn_plan *p, const char *name, uint64_t seed, const double *along, double by) {
-    double data[QC_LEAF_MOST];
+static void set_leaf(qn_plan *p, const char *name, uint64_t seed, const double *along, const qc_point *at, int item) {
+    static double data[QC_LEAF_MOST * QC_BATCH_MOST];
     const qn_graph *g = qn_plan_graph(p);
-    qc_graph_leaf(seed, along, by, data);
-    for (qn_val v = 0; v < qn_graph_value_count(g); v++) {
-        qn_value_info info;
-        qn_tensor t;
-        qn_error e;
-        shape_of(g, v, &info);
-        if (!info.name || strcmp(info.name, name) != 0) continue;
-        qn_tensor_init(&t, QN_DTYPE_F64, info.rank, info.shape, data, sizeof data);
-        if (qn_plan_set(p, name, &t, &e) != QN_OK) qc_fail(NULL, "%s", e.text);
+    qn_val v = qc_graph_leaf_value(g, name);
+    qn_value_info info;
+    qn_tensor t;
+    qn_error e;
+    int64_t each = shape_of(g, v, &info);
+    int items = info.rank == 3 ? at->batch : 1; /* leaves have two axes of their own */
+    each /= items;
+    for (int k = 0; k < items; k++) {
+        double one[QC_LEAF_MOST];
+        qc_graph_leaf(seed + 7919 * (uint64_t)(items > 1 ? k : item), along, at->by, one);
+        memcpy(data + k * each, one, (size_t)each * sizeof *one);
     }
+    qn_tensor_init(&t, QN_DTYPE_F64, info.rank, info.shape, data, sizeof data);
+    if (qn_plan_set(p, name, &t, &e) != QN_OK) qc_fail(NULL, "%s", e.text);
 }
 
 size_t qc_graph_run(const qn_graph *g, uint32_t flags, const qc_point *at, char *out) {
@@ -184,8 +198,8 @@ size_t qc_graph_run(const qn_graph *g, uint32_t flags, const qc_point *at, char 
         qc_fail(NULL, "seed %llu: %s", seed, e.text);
         return 0;
     }
-    set_leaf(p, "x", at->seed, at->x, at->by);
-    set_leaf(p, "w", at->seed + 1, at->w, at->by);
+    set_leaf(p, "x", at->seed, at->x, at, at->item);
+    set_leaf(p, "w", at->seed + 1, at->w, at, at->w_too ? at->item : 0);
     if (qn_plan_run(p, NULL, &e) != QN_OK) qc_fail(NULL, "seed %llu: %s", seed, e.text);
     for (int32_t i = 0; i < qn_graph_output_count(g); i++) {
         const char *name;
@@ -260,15 +274,6 @@ static size_t run_eagerly(const qn_graph *g, uint64_t seed, char *out) {
         n += (size_t)qn_tensor_count(o) * 8;
     }
     return n;
-}
-
-qn_val qc_graph_leaf_value(const qn_graph *g, const char *name) {
-    for (qn_val v = 0; v < qn_graph_value_count(g); v++) {
-        qn_value_info info;
-        shape_of(g, v, &info);
-        if (info.name && strcmp(info.name, name) == 0) return v;
-    }
-    return QN_VAL_NONE;
 }
 
 static void check_bits(uint64_t seed, const char *what, size_t n, const char *got, size_t want_n, const char *want) {

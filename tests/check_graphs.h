@@ -7,13 +7,16 @@
 
 #include "check.h"
 
-enum { QC_LEAF_MOST = 12, QC_GRAPH_BYTES = 1 << 20 };
+enum { QC_LEAF_MOST = 12, QC_BATCH_MOST = 12, QC_GRAPH_BYTES = 1 << 20 };
 
 /* Where a graph is run: the leaves that go with a seed, moved by so much along x and w (NULL: not moved). */
 typedef struct qc_point {
     uint64_t seed;
     const double *x, *w;
     double by;
+    int batch; /* items of a leaf that has one more axis */
+    int item;  /* the item that goes into one that has not; 0 for w unless w_too */
+    int w_too;
 } qc_point;
 
 qn_graph *qc_graph_make(uint64_t seed, qn_val *loss);
@@ -25,9 +28,5 @@ size_t qc_graph_run(const qn_graph *g, uint32_t flags, const qc_point *at, char 
 
 /* Tangents, Hessians, checkpointing and batching of one random graph. */
 void qc_graph_derive(uint64_t seed, char *a, char *b);
-
-/* Graphs made of what passes look for, one at a time; and, at the end, whether every pass did something. */
-void qc_graph_patterns(uint64_t seed);
-void qc_graph_patterns_end(void);
 
 #endif

@@ -123,7 +123,8 @@ enum {
 /* One thing a pass did, or could not do. */
 typedef struct qn_pass_note {
     const char *pass, *rule; /* "fuse", "linear_bias" */
-    int32_t node;            /* the root of what was found, in the graph before the pass */
+    const qn_graph *graph;   /* as it was before, good during the call; a body, when it is found in one */
+    int32_t node;            /* the root of what was found there */
     const char *missed;      /* why it was left alone; NULL: it was done */
 } qn_pass_note;
 

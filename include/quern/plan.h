@@ -70,17 +70,18 @@ QN_API qn_status qn_plan_value_describe(const qn_plan *plan, qn_val value, qn_pl
 /* Where a step runs, and why there. */
 typedef struct qn_plan_step_info {
     uint32_t size; /* sizeof(qn_plan_step_info), set by the caller */
-    int32_t node;  /* of qn_plan_graph */
+    int32_t node;  /* of `graph` */
     const char *place;  /* "cpu" or "device" */
-    const char *how;    /* "native": a kernel made for it; "reference": the plain C one */
+    const char *how;    /* "native": a kernel made for it; "reference": the plain C one; "bodies": it runs those of its own */
     const char *kernel; /* which: "gemm f32"; the op's name for a reference or a device */
     const char *level;  /* of instruction set: "avx512"; "" elsewhere */
     const char *reason; /* why not on the plan's device; "" when it is there, or the plan has none */
     double flops;
     uint64_t bytes;             /* read and written */
     uint64_t runs, nanoseconds; /* so far, with QN_PLAN_TIMED */
+    const qn_graph *graph;      /* qn_plan_graph, or a body in it as it will run */
 } qn_plan_step_info;
-/* Step by number, 0 <= step < n_steps. Strings live as long as the plan keeps its binding. */
+/* Step by number, 0 <= step < n_steps: those of the graph, then those of the bodies of each of them in turn. Strings live as long as the plan keeps its binding. */
 QN_API qn_status qn_plan_step_describe(const qn_plan *plan, int32_t step, qn_plan_step_info *info);
 
 /* Bytes for an input or a param, by name; copied, dense, checked for dtype and shape. They stay until set again. Extents that are

@@ -74,8 +74,8 @@ static inline qn_vocab_source qn_vocab_source_default(void) {
 
 typedef struct qn_tokenizer qn_tokenizer;
 
-/* UNSUPPORTED names a model or pre kind that is not known (and those that are), or a library this build lacks; FORMAT says what in
- * the vocabulary cannot be: a merge without its space, a byte token that names no byte. */
+/* UNSUPPORTED names a model or pre kind that is not known (and those that are), or a library this build lacks; FORMAT says
+ * what in the vocabulary cannot be: a merge without its space, a byte token that names no byte. */
 QN_API qn_status qn_tokenizer_create(const qn_vocab_source *source, qn_tokenizer **tokenizer, qn_error *error);
 QN_API void qn_tokenizer_destroy(qn_tokenizer *tokenizer);
 
@@ -125,9 +125,9 @@ typedef struct qn_decode_state {
     unsigned char held[16];
 } qn_decode_state;
 
-/* Bytes of the ids. With a state, characters that later ids complete are held back until then, so that what comes out is never cut
- * inside UTF-8 (bytes that can be no character come out as they are); state NULL means the ids are all there is. *length is how many
- * bytes there are; when that is more than room, the answer is WORKSPACE and neither text nor state is touched. */
+/* Bytes of the ids. With a state, characters that later ids complete are held back until then, so that what comes out is never
+ * cut inside UTF-8 (bytes that can be no character come out as they are); state NULL means the ids are all there is. *length
+ * is how many bytes there are; when that is more than room, the answer is WORKSPACE and neither text nor state is touched. */
 QN_API qn_status qn_tokenizer_decode(const qn_tokenizer *tokenizer, const int32_t *ids, size_t n, uint32_t flags,
                                      qn_decode_state *state, char *text, size_t room, size_t *length, qn_error *error);
 
@@ -176,8 +176,8 @@ typedef struct qn_sampler qn_sampler;
 QN_API qn_status qn_sampler_create(const qn_sampler_options *options, qn_sampler **sampler, qn_error *error);
 QN_API void qn_sampler_destroy(qn_sampler *sampler);
 
-/* One token for n logits (n tokens of the vocabulary), which are not changed. INVALID when nothing is left to pick: every logit is
- * -INFINITY or NaN, or the grammar allows no token. */
+/* One token for n logits (n tokens of the vocabulary), which are not changed. INVALID when nothing is left to pick: every
+ * logit is -INFINITY or NaN, or the grammar allows no token. */
 QN_API qn_status qn_sampler_pick(qn_sampler *sampler, const float *logits, size_t n, int32_t *id, qn_error *error);
 
 /* The token that really follows, picked or not (tokens of the prompt too, for the penalties): history and grammar go on by it.
@@ -205,11 +205,11 @@ typedef struct qn_chat_limits { /* 0: the number behind */
     int64_t now;                /* seconds since 1970 for strftime_now, in UTC; templates see no other clock */
 } qn_chat_limits;
 
-/* Renders a Jinja template (the subset that published chat templates use; docs/templates.md lists it). context is a JSON object; its
- * members are the template's variables: {"messages": [{"role": "user", "content": "..."}], "add_generation_prompt": true,
- * "bos_token": "<s>"}. No file, network, environment or clock is in reach of a template. limits may be NULL. write is called with the whole text
- * once, after everything succeeded. INVALID with line and sentence for a template or context that cannot be rendered; USER with the
- * template's own words when it calls raise_exception. */
+/* Renders a Jinja template (the subset that published chat templates use; docs/templates.md lists it). context is a JSON
+ * object; its members are the template's variables: {"messages": [{"role": "user", "content": "..."}],
+ * "add_generation_prompt": true, "bos_token": "<s>"}. No file, network, environment or clock is in reach of a template. limits
+ * may be NULL. write is called with the whole text once, after everything succeeded. INVALID with line and sentence for a
+ * template or context that cannot be rendered; USER with the template's own words when it calls raise_exception. */
 QN_API qn_status qn_chat_render(qn_text chat_template, qn_text context, const qn_chat_limits *limits, qn_text_write_fn write,
                                 void *user, qn_error *error);
 

@@ -1,6 +1,7 @@
 /* Opening, closing and looking things up: what all formats share. */
 #include "format/file.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -60,40 +61,54 @@ static qn_status place(qn_file *file, qn_format_tensor *t, qn_error *error) {
     return QN_OK;
 }
 
+/* Where a tensor lies, for the check that no two lie on each other. */
+typedef struct extent {
+    uint64_t offset, bytes;
+    const char *name;
+} extent;
+
 static int by_offset(const void *a, const void *b) {
-    const qn_format_tensor *x = *(qn_format_tensor *const *)a, *y = *(qn_format_tensor *const *)b;
+    const extent *x = a, *y = b;
     if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
     return (x->bytes > y->bytes) - (x->bytes < y->bytes); /* empty ones in front of what lies at the same place */
 }
 
-qn_status qn_format_tensors_place(qn_file *file, size_t first, int gapless, uint64_t begin, qn_error *error) {
-    size_t n = file->tensors.n - first;
-    uint64_t end = begin, file_end = file->sources.at[file->sources.n - 1].bytes;
-    const qn_format_tensor **order = qn_arena_resize(&file->arena, NULL, n ? n : 1, sizeof *order), *last = NULL;
+static qn_status check_extents(const extent *order, size_t n, int gapless, uint64_t begin, uint64_t file_end, qn_error *error) {
+    uint64_t end = begin;
+    const char *last = NULL;
     char a[QN_FORMAT_SHOWN], b[QN_FORMAT_SHOWN];
-    qn_status status = QN_OK;
-    if (!order) return qn_format_no_memory(file, error);
-    for (size_t i = 0; i < n; i++) order[i] = &file->tensors.at[first + i];
-    qsort(order, n, sizeof *order, by_offset);
-    for (size_t i = 0; i < n && status == QN_OK; i++) {
-        const qn_format_tensor *t = order[i];
+    for (size_t i = 0; i < n; i++) {
+        const extent *t = &order[i];
         qn_format_name_show(t->name, strlen(t->name), a);
         if (t->offset < end && t->bytes)
-            status = qn_error_set(error, QN_FORMAT, "byte %llu: tensor '%s' overlaps %s%s%s", (unsigned long long)t->offset, a,
-                                  last ? "tensor '" : "the header",
-                                  last ? qn_format_name_show(last->name, strlen(last->name), b) : "", last ? "'" : "");
-        else if (gapless && t->offset > end)
-            status = qn_error_set(error, QN_FORMAT, "byte %llu: %llu bytes in front of tensor '%s' belong to no tensor",
-                                  (unsigned long long)end, (unsigned long long)(t->offset - end), a);
-        if (t->bytes) {
-            end = t->offset + t->bytes;
-            last = t;
-        }
+            return qn_error_set(error, QN_FORMAT, "byte %" PRIu64 ": tensor '%s' overlaps %s%s%s", t->offset, a,
+                                last ? "tensor '" : "the header", last ? qn_format_name_show(last, strlen(last), b) : "",
+                                last ? "'" : "");
+        if (gapless && t->offset > end)
+            return qn_error_set(error, QN_FORMAT,
+                                "byte %" PRIu64 ": %" PRIu64 " bytes in front of tensor '%s' belong to no tensor", end,
+                                t->offset - end, a);
+        if (!t->bytes) continue;
+        end = t->offset + t->bytes;
+        last = t->name;
     }
+    if (gapless && end != file_end)
+        return qn_error_set(error, QN_FORMAT, "byte %" PRIu64 ": %" PRIu64 " bytes behind the last tensor belong to no tensor",
+                            end, file_end - end);
+    return QN_OK;
+}
+
+qn_status qn_format_tensors_place(qn_file *file, size_t first, int gapless, uint64_t begin, qn_error *error) {
+    size_t n = file->tensors.n - first;
+    extent *order = qn_arena_resize(&file->arena, NULL, n ? n : 1, sizeof *order);
+    if (!order) return qn_format_no_memory(file, error);
+    for (size_t i = 0; i < n; i++) {
+        const qn_format_tensor *t = &file->tensors.at[first + i];
+        order[i] = (extent){t->offset, t->bytes, t->name};
+    }
+    qsort(order, n, sizeof *order, by_offset);
+    qn_status status = check_extents(order, n, gapless, begin, file->sources.at[file->sources.n - 1].bytes, error);
     qn_arena_release(&file->arena, order);
-    if (status == QN_OK && gapless && end != file_end)
-        status = qn_error_set(error, QN_FORMAT, "byte %llu: %llu bytes behind the last tensor belong to no tensor",
-                              (unsigned long long)end, (unsigned long long)(file_end - end));
     for (size_t i = first; i < file->tensors.n && status == QN_OK; i++) status = place(file, &file->tensors.at[i], error);
     return status;
 }

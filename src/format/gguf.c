@@ -2,7 +2,7 @@
  * passes the end, and believes no count before the bytes behind it are there. */
 #include "format/file.h"
 
-#include <stdarg.h>
+#include <inttypes.h>
 #include <stdio.h>
 
 enum {
@@ -24,19 +24,17 @@ typedef struct reader {
     qn_error *error;
 } reader;
 
-static QN_PRINTF(4, 5) qn_status fail(reader *r, qn_status status, uint64_t pos, const char *format, ...) {
-    char text[300];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    return qn_error_set(r->error, status, "byte %llu: %s: %s", (unsigned long long)pos, r->what, text);
+/* Puts in front of an error what it is about and where. */
+static qn_status at(const reader *r, uint64_t pos, qn_status status) {
+    qn_error_wrap(r->error, "byte %" PRIu64 ": %s", pos, r->what);
+    return status;
 }
 
 static qn_status need(reader *r, uint64_t bytes) {
     if (r->bytes - r->pos >= bytes) return QN_OK;
-    return fail(r, QN_FORMAT, r->pos, "the file ends here; %llu bytes more were expected",
-                (unsigned long long)(bytes - (r->bytes - r->pos)));
+    return at(r, r->pos,
+              qn_error_set(r->error, QN_FORMAT, "the file ends here; %" PRIu64 " bytes more were expected",
+                           bytes - (r->bytes - r->pos)));
 }
 
 static qn_status take_u32(reader *r, uint32_t *v) {
@@ -59,14 +57,15 @@ static qn_status take_name(reader *r, const char *kind, const char **name) {
     uint64_t bytes, from = r->pos;
     if (take_u64(r, &bytes) != QN_OK) return QN_FORMAT;
     if (bytes > r->bytes - r->pos)
-        return fail(r, QN_FORMAT, from, "its name claims %llu bytes, %llu are left", (unsigned long long)bytes,
-                    (unsigned long long)(r->bytes - r->pos));
-    const uint8_t *at = r->at + r->pos;
-    const char *fault = qn_format_name_fault(at, bytes);
-    if (fault) return fail(r, QN_FORMAT, from, "%s", fault);
-    snprintf(r->what, sizeof r->what, "%s '%s'", kind, qn_format_name_show(at, bytes, shown));
+        return at(r, from,
+                  qn_error_set(r->error, QN_FORMAT, "its name claims %" PRIu64 " bytes, %" PRIu64 " are left", bytes,
+                               r->bytes - r->pos));
+    const uint8_t *text = r->at + r->pos;
+    const char *fault = qn_format_name_fault(text, bytes);
+    if (fault) return at(r, from, qn_error_set(r->error, QN_FORMAT, "%s", fault));
+    snprintf(r->what, sizeof r->what, "%s '%s'", kind, qn_format_name_show(text, bytes, shown));
     r->pos += bytes;
-    *name = qn_format_name_copy(r->file, at, bytes);
+    *name = qn_format_name_copy(r->file, text, bytes);
     return *name ? QN_OK : qn_format_no_memory(r->file, r->error);
 }
 
@@ -75,7 +74,7 @@ static qn_status take_name(reader *r, const char *kind, const char **name) {
 static qn_status read_key(reader *r, uint64_t number, qn_format_key *key) {
     qn_format_fault fault;
     uint32_t type;
-    snprintf(r->what, sizeof r->what, "key %llu", (unsigned long long)number);
+    snprintf(r->what, sizeof r->what, "key %" PRIu64, number);
     qn_status status = take_name(r, "key", &key->name);
     if (status != QN_OK || (status = take_u32(r, &type)) != QN_OK) return status;
     key->type = (qn_key_type)type;
@@ -83,8 +82,9 @@ static qn_status read_key(reader *r, uint64_t number, qn_format_key *key) {
     key->offset = r->pos;
     key->bytes = qn_format_value_measure(type, key->at, r->bytes - r->pos, &fault);
     if (!key->bytes)
-        return fail(r, QN_FORMAT, r->pos + fault.at, "%s (%llu, at most %llu)", fault.why, (unsigned long long)fault.claimed,
-                    (unsigned long long)fault.left);
+        return at(
+            r, r->pos + fault.at,
+            qn_error_set(r->error, QN_FORMAT, "%s (%" PRIu64 ", at most %" PRIu64 ")", fault.why, fault.claimed, fault.left));
     r->pos += key->bytes;
     return QN_OK;
 }
@@ -107,11 +107,13 @@ static qn_status read_alignment(reader *r, const qn_format_keys *keys, uint32_t 
         const qn_format_key *key = &keys->at[i];
         if (strcmp(key->name, "general.alignment") != 0) continue;
         snprintf(r->what, sizeof r->what, "key 'general.alignment'");
-        if (key->type != QN_KEY_U32) return fail(r, QN_FORMAT, key->offset, "its type is %d, not u32", (int)key->type);
+        if (key->type != QN_KEY_U32)
+            return at(r, key->offset, qn_error_set(r->error, QN_FORMAT, "its type is %d, not u32", (int)key->type));
         *alignment = qn_format_u32(key->at);
         if (*alignment < QN_FORMAT_ALIGN || *alignment > LARGEST_ALIGNMENT || *alignment & (*alignment - 1))
-            return fail(r, QN_FORMAT, key->offset, "%u is not a power of two from %d to %d", *alignment, QN_FORMAT_ALIGN,
-                        LARGEST_ALIGNMENT);
+            return at(r, key->offset,
+                      qn_error_set(r->error, QN_FORMAT, "%u is not a power of two from %d to %d", *alignment, QN_FORMAT_ALIGN,
+                                   LARGEST_ALIGNMENT));
     }
     return QN_OK;
 }
@@ -122,14 +124,16 @@ static qn_status read_dims(reader *r, qn_format_tensor *t) {
     uint32_t rank;
     uint64_t from = r->pos, extent;
     if (take_u32(r, &rank) != QN_OK) return QN_FORMAT;
-    if (rank > QN_MAX_RANK) return fail(r, QN_FORMAT, from, "it has %u dims, at most %d are possible", rank, QN_MAX_RANK);
+    if (rank > QN_MAX_RANK)
+        return at(r, from, qn_error_set(r->error, QN_FORMAT, "it has %u dims, at most %d are possible", rank, QN_MAX_RANK));
     if (need(r, 8 * (uint64_t)rank) != QN_OK) return QN_FORMAT;
     t->rank = rank ? (int32_t)rank : 1;
     t->shape[0] = 1;
     for (uint32_t i = 0; i < rank; i++) { /* the file has the fastest first */
         from = r->pos;
         take_u64(r, &extent);
-        if (extent > INT64_MAX) return fail(r, QN_FORMAT, from, "dim %u is %llu, past 63 bits", i, (unsigned long long)extent);
+        if (extent > INT64_MAX)
+            return at(r, from, qn_error_set(r->error, QN_FORMAT, "dim %u is %" PRIu64 ", past 63 bits", i, extent));
         t->shape[rank - 1 - i] = (int64_t)extent;
     }
     return QN_OK;
@@ -138,20 +142,22 @@ static qn_status read_dims(reader *r, qn_format_tensor *t) {
 static qn_status read_tensor(reader *r, uint64_t number, uint32_t alignment, qn_format_tensor *t) {
     qn_error inner = {0};
     uint32_t type;
-    snprintf(r->what, sizeof r->what, "tensor %llu", (unsigned long long)number);
+    snprintf(r->what, sizeof r->what, "tensor %" PRIu64, number);
     qn_status status = take_name(r, "tensor", &t->name);
     if (status == QN_OK) status = read_dims(r, t);
     uint64_t from = r->pos;
     if (status == QN_OK) status = take_u32(r, &type);
     if (status != QN_OK) return status;
     t->dtype = qn_dtype_from_gguf(type);
-    if (t->dtype == QN_DTYPE_NONE) return fail(r, QN_UNSUPPORTED, from, "its type %u is unknown or retired", type);
-    if (qn_format_tensor_measure(t, &inner) != QN_OK) return fail(r, QN_FORMAT, from, "%s", inner.text);
+    if (t->dtype == QN_DTYPE_NONE)
+        return at(r, from, qn_error_set(r->error, QN_UNSUPPORTED, "its type %u is unknown or retired", type));
+    if (qn_format_tensor_measure(t, &inner) != QN_OK) return at(r, from, qn_error_set(r->error, QN_FORMAT, "%s", inner.text));
     from = r->pos;
     if (take_u64(r, &t->offset) != QN_OK) return QN_FORMAT;
     if (t->offset % alignment)
-        return fail(r, QN_FORMAT, from, "its offset %llu is not a multiple of the alignment %u", (unsigned long long)t->offset,
-                    alignment);
+        return at(r, from,
+                  qn_error_set(r->error, QN_FORMAT, "its offset %" PRIu64 " is not a multiple of the alignment %u", t->offset,
+                               alignment));
     t->shard = r->shard;
     return QN_OK;
 }
@@ -165,8 +171,11 @@ static qn_status place_tensors(reader *r, size_t first, uint64_t data) {
         snprintf(r->what, sizeof r->what, "tensor '%s'", qn_format_name_show(t->name, strlen(t->name), shown));
         if (t->bytes == 0) t->offset = 0; /* nothing is read: it may lie anywhere */
         if (t->bytes && (t->offset > room || t->bytes > room - t->offset))
-            return fail(r, QN_FORMAT, r->bytes, "the file is cut short: %llu bytes from byte %llu + %llu on are not all there",
-                        (unsigned long long)t->bytes, (unsigned long long)data, (unsigned long long)t->offset);
+            return at(r, r->bytes,
+                      qn_error_set(r->error, QN_FORMAT,
+                                   "the file is cut short: %" PRIu64 " bytes from byte %" PRIu64 " + %" PRIu64
+                                   " on are not all there",
+                                   t->bytes, data, t->offset));
         if (t->bytes) t->offset += data;
     }
     return qn_format_tensors_place(r->file, first, 0, data, r->error);
@@ -193,9 +202,13 @@ static qn_status read_version(reader *r) {
     if (need(r, 24) != QN_OK) return QN_FORMAT;
     uint32_t version = qn_format_u32(r->at + 4);
     if (version && !(version & 0xffff))
-        return fail(r, QN_UNSUPPORTED, 4, "version 0x%08x: the file was written for a big-endian machine", version);
+        return at(
+            r, 4,
+            qn_error_set(r->error, QN_UNSUPPORTED, "version 0x%08x: the file was written for a big-endian machine", version));
     if (version < VERSION_LEAST || version > VERSION_MOST)
-        return fail(r, QN_UNSUPPORTED, 4, "GGUF version %u; %d and %d are known", version, VERSION_LEAST, VERSION_MOST);
+        return at(
+            r, 4,
+            qn_error_set(r->error, QN_UNSUPPORTED, "GGUF version %u; %d and %d are known", version, VERSION_LEAST, VERSION_MOST));
     r->file->version = version;
     r->pos = 8;
     return QN_OK;
@@ -206,8 +219,9 @@ static qn_status take_count(reader *r, const char *what, uint64_t least, uint64_
     uint64_t from = r->pos;
     if (take_u64(r, count) != QN_OK) return QN_FORMAT;
     if (*count <= r->bytes / least) return QN_OK;
-    return fail(r, QN_FORMAT, from, "%llu %s are claimed, the file's %llu bytes have room for %llu", (unsigned long long)*count,
-                what, (unsigned long long)r->bytes, (unsigned long long)(r->bytes / least));
+    return at(r, from,
+              qn_error_set(r->error, QN_FORMAT, "%" PRIu64 " %s are claimed, the file's %" PRIu64 " bytes have room for %" PRIu64,
+                           *count, what, r->bytes, r->bytes / least));
 }
 
 qn_status qn_format_gguf_read(qn_file *file, uint32_t shard, qn_error *error) {

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -169,7 +170,7 @@ static qn_status put(qn_writer *w, const void *data, uint64_t bytes) {
         ssize_t n = write(w->fd, (const char *)data + done, piece);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0)
-            return qn_error_set(&w->error, QN_IO, "%s: writing byte %llu: %s", w->path, (unsigned long long)(w->at + done),
+            return qn_error_set(&w->error, QN_IO, "%s: writing byte %" PRIu64 ": %s", w->path, w->at + done,
                                 n < 0 ? strerror(errno) : "the disk took nothing");
         done += (uint64_t)n;
     }
@@ -192,8 +193,7 @@ static qn_status put_zeros(qn_writer *w, uint64_t bytes) {
 static qn_status reserve(qn_writer *w, uint64_t bytes) {
     int failed = posix_fallocate(w->fd, 0, (off_t)bytes);
     if (failed != ENOSPC && failed != EFBIG && failed != EDQUOT) return QN_OK;
-    return qn_error_set(&w->error, QN_IO, "%s: no room for its %llu bytes: %s", w->path, (unsigned long long)bytes,
-                        strerror(failed));
+    return qn_error_set(&w->error, QN_IO, "%s: no room for its %" PRIu64 " bytes: %s", w->path, bytes, strerror(failed));
 }
 
 /* Tensors without bytes end as soon as it is their turn. */
@@ -245,8 +245,7 @@ qn_status qn_writer_data(qn_writer *w, const void *data, uint64_t bytes) {
     const char *from = data;
     while (bytes && status == QN_OK) {
         if (w->current == w->tensors.n)
-            return qn_error_set(&w->error, QN_ARGUMENT, "%s: %llu bytes of data behind the last tensor", w->path,
-                                (unsigned long long)bytes);
+            return qn_error_set(&w->error, QN_ARGUMENT, "%s: %" PRIu64 " bytes of data behind the last tensor", w->path, bytes);
         const planned *p = &w->tensors.at[w->current];
         uint64_t piece = p->bytes - w->of_it < bytes ? p->bytes - w->of_it : bytes;
         status = put(w, from, piece);
@@ -330,8 +329,8 @@ qn_status qn_writer_finish(qn_writer *w, int keep, qn_error *error) {
     qn_status status = keep ? qn_writer_data(w, NULL, 0) : QN_OK;
     if (keep && status == QN_OK && w->current < w->tensors.n) {
         const planned *p = &w->tensors.at[w->current];
-        status = qn_error_set(&w->error, QN_ARGUMENT, "%s: tensor '%s' lacks %llu of its %llu bytes", w->path, p->name,
-                              (unsigned long long)(p->bytes - w->of_it), (unsigned long long)p->bytes);
+        status = qn_error_set(&w->error, QN_ARGUMENT, "%s: tensor '%s' lacks %" PRIu64 " of its %" PRIu64 " bytes", w->path,
+                              p->name, p->bytes - w->of_it, p->bytes);
     }
     if (keep && status == QN_OK) status = put_in_place(w);
     if (w->fd >= 0) close(w->fd);

@@ -2,6 +2,7 @@
  * become arrays, packed as GGUF packs them; all other lists and objects are walked into. */
 #include "format/file.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "format/json.h"
@@ -23,7 +24,7 @@ typedef struct walker {
 } walker;
 
 static qn_status fail(walker *w, const char *why) {
-    return qn_error_set(w->error, QN_FORMAT, "byte %llu: %s", (unsigned long long)w->json.at, why);
+    return qn_error_set(w->error, QN_FORMAT, "byte %" PRIu64 ": %s", w->json.at, why);
 }
 
 static void put_u64(uint8_t *p, uint64_t v) {
@@ -140,7 +141,7 @@ static qn_status set_name(walker *w, const qn_json_token *key) {
         if (bytes < 0) return fail(w, "a name with a broken escape, or not in UTF-8");
         n += (size_t)bytes;
     } else {
-        n += (size_t)snprintf(w->name + n, 24, "%llu", (unsigned long long)top->index++);
+        n += (size_t)snprintf(w->name + n, 24, "%" PRIu64, top->index++);
     }
     w->name_bytes = n;
     return QN_OK;

@@ -118,8 +118,10 @@ static qn_status check_plain(const char *name, uint64_t bytes, qn_error *error) 
 static int by_text(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
 /* Names of the files, each once, in order. */
-static qn_status collect_files(qn_file *file, const char ***names, size_t *count, qn_error *error) {
-    QN_VEC(const char *) all = {0};
+typedef QN_VEC(const char *) name_list;
+
+static qn_status collect_files(qn_file *file, name_list *names, qn_error *error) {
+    name_list all = {0};
     for (size_t i = 0; i < file->keys.n; i++) {
         const char *text;
         uint64_t bytes = mapped_file(file, &file->keys.at[i], &text);
@@ -135,15 +137,15 @@ static qn_status collect_files(qn_file *file, const char ***names, size_t *count
     size_t n = 0;
     for (size_t i = 0; i < all.n; i++)
         if (i == 0 || strcmp(all.at[i], all.at[n - 1]) != 0) all.at[n++] = all.at[i];
-    *names = all.at;
-    *count = n;
+    all.n = n;
+    *names = all;
     if (n == 0 || n > MOST_SHARDS)
         return qn_error_set(error, QN_FORMAT, "the index maps tensors to %zu files; 1 to %d are possible", n, MOST_SHARDS);
     return QN_OK;
 }
 
 /* Every tensor of the index must be in the file that the index says. */
-static qn_status check_map(qn_file *file, const qn_format_keys *index, const char *const *names, qn_error *error) {
+static qn_status check_map(const qn_file *file, const qn_format_keys *index, const name_list *names, qn_error *error) {
     char shown[QN_FORMAT_SHOWN];
     for (size_t i = 0; i < index->n; i++) {
         const qn_format_key *key = &index->at[i];
@@ -152,8 +154,9 @@ static qn_status check_map(qn_file *file, const qn_format_keys *index, const cha
         int64_t found = qn_file_find(file, QN_FILE_TENSORS, tensor);
         qn_file_value v;
         qn_format_value_decode(key->type, key->at, key->bytes, &v);
-        const char *there = found < 0 ? "" : names[file->tensors.at[found].shard];
-        if (found < 0 || strlen(there) != v.bytes || memcmp(there, v.text, (size_t)v.bytes) != 0)
+        size_t shard = found < 0 ? names->n : file->tensors.at[found].shard;
+        const char *there = shard < names->n ? names->at[shard] : "";
+        if (shard == names->n || strlen(there) != v.bytes || memcmp(there, v.text, (size_t)v.bytes) != 0)
             return qn_error_set(error, QN_FORMAT, "tensor '%s' is not in the file that the index names for it",
                                 qn_format_name_show(tensor, strlen(tensor), shown));
     }
@@ -161,24 +164,24 @@ static qn_status check_map(qn_file *file, const qn_format_keys *index, const cha
 }
 
 qn_status qn_format_safetensors_shards(qn_file *file, const char *path, qn_error *error) {
-    const char *slash = strrchr(path, '/'), **names = NULL;
+    const char *slash = strrchr(path, '/');
     int folder = slash ? (int)(slash - path + 1) : 0;
     char one[PATH_ROOM];
-    size_t count = 0;
+    name_list names = {0};
     qn_format_keys index = file->keys, first = {0};
-    qn_status status = collect_files(file, &names, &count, error);
+    qn_status status = collect_files(file, &names, error);
     if (status != QN_OK) return status;
     qn_format_source_drop(file); /* what the keys hold was copied from the text */
     memset(&file->keys, 0, sizeof file->keys);
     file->format = QN_FILE_SAFETENSORS;
-    for (size_t i = 0; i < count && status == QN_OK; i++) {
-        if (snprintf(one, sizeof one, "%.*s%s", folder, path, names[i]) >= (int)sizeof one)
-            return qn_error_set(error, QN_IO, "the path of '%s' is too long", names[i]);
+    for (size_t i = 0; i < names.n && status == QN_OK; i++) {
+        if (snprintf(one, sizeof one, "%.*s%s", folder, path, names.at[i]) >= (int)sizeof one)
+            return qn_error_set(error, QN_IO, "the path of '%s' is too long", names.at[i]);
         status = read_shard(file, one, (uint32_t)i, error);
         if (i == 0) first = file->keys;
         memset(&file->keys, 0, sizeof file->keys);
     }
     file->keys = first;
     if (status == QN_OK) status = qn_format_table_sort(file, QN_FILE_TENSORS, error);
-    return status == QN_OK ? check_map(file, &index, names, error) : status;
+    return status == QN_OK ? check_map(file, &index, &names, error) : status;
 }

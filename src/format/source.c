@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,13 +16,12 @@ enum { TABLE_BYTES_PER_BYTE = 24, TABLE_BYTES_LEAST = 256 * 1024, READ_PIECE = 1
 
 static qn_status read_all(int fd, uint8_t *to, uint64_t bytes, const volatile int *cancel, qn_error *error) {
     for (uint64_t done = 0; done < bytes;) {
-        if (cancel && *cancel)
-            return qn_error_set(error, QN_CANCELLED, "reading was stopped after %llu bytes", (unsigned long long)done);
+        if (cancel && *cancel) return qn_error_set(error, QN_CANCELLED, "reading was stopped after %" PRIu64 " bytes", done);
         size_t piece = bytes - done < READ_PIECE ? (size_t)(bytes - done) : READ_PIECE;
         ssize_t n = read(fd, to + done, piece);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return qn_error_set(error, QN_IO, "reading byte %llu: %s", (unsigned long long)done, strerror(errno));
-        if (n == 0) return qn_error_set(error, QN_IO, "the file ended at byte %llu while it was read", (unsigned long long)done);
+        if (n < 0) return qn_error_set(error, QN_IO, "reading byte %" PRIu64 ": %s", done, strerror(errno));
+        if (n == 0) return qn_error_set(error, QN_IO, "the file ended at byte %" PRIu64 " while it was read", done);
         done += (uint64_t)n;
     }
     return QN_OK;
@@ -44,8 +44,7 @@ static qn_status take(qn_file *file, int fd, qn_format_source *source, qn_error 
     file->mapped = 0;
     qn_allocator memory = qn_memory_default();
     source->heap = memory.allocate(memory.user, (size_t)source->bytes, DATA_ALIGN);
-    if (!source->heap)
-        return qn_error_set(error, QN_NO_MEMORY, "no memory for the %llu bytes of the file", (unsigned long long)source->bytes);
+    if (!source->heap) return qn_error_set(error, QN_NO_MEMORY, "no memory for the %" PRIu64 " bytes of the file", source->bytes);
     source->at = source->heap;
     return read_all(fd, source->heap, source->bytes, file->options.cancel, error);
 }

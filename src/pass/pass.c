@@ -38,12 +38,12 @@ int qn_pass_may(qn_pass_run *run, const char *rule, int32_t node) {
     if (qn_pass_listed(run->options->skip, rule) || (run->left && *run->left == 0)) return 0;
     if (run->left) --*run->left;
     run->changed++;
-    if (run->options->note) run->options->note(run->options->user, &(qn_pass_note){run->name, rule, node, NULL});
+    if (run->options->note) run->options->note(run->options->user, &(qn_pass_note){run->name, rule, run->from, node, NULL});
     return 1;
 }
 
 void qn_pass_missed(qn_pass_run *run, const char *rule, int32_t node, const char *why) {
-    if (run->options->note) run->options->note(run->options->user, &(qn_pass_note){run->name, rule, node, why});
+    if (run->options->note) run->options->note(run->options->user, &(qn_pass_note){run->name, rule, run->from, node, why});
 }
 
 /* A loop's or branch's bodies: what they update in place is their own. */

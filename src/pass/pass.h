@@ -7,7 +7,7 @@
 
 typedef struct qn_pass_run {
     const char *name;
-    const qn_graph *from;
+    const qn_graph *from;           /* what it works on; passes that go in rounds move it along */
     const qn_pass_options *options; /* never NULL */
     int32_t changed;                /* things done so far by this pass */
     int32_t *left;                  /* things that may still be done by all passes; NULL: any number */

@@ -3,7 +3,7 @@
  *
  * The replacement takes the root's place. When it also gives a value from inside, it must stand before every other user of that value: at
  * the node that made it, if all it reads is there by then, or still at the root, if those users come later. */
-#include "pass/facts.h"
+#include "pass/linear.h"
 #include "pass/rules.h"
 
 enum { MOST_ROUNDS = 8 };
@@ -172,15 +172,35 @@ static qn_status fuse_node(qn_rebuild *r, int32_t node) {
     return x->at == node ? replace(r, x) : QN_OK;
 }
 
+/* A product that stayed alone, where no rule had its root: what follows it is of the wrong kind. */
+static const char *lonely_product(const fuser *f, int32_t node) {
+    const qn_graph *g = f->facts.g;
+    qn_pass_linear l;
+    qn_val y = g->nodes.at[node].out;
+    if (!qn_pass_linear_of(g, node, &l) || l.act >= 0) return NULL;
+    if (qn_pass_use_count(&f->facts, y) == 0) return NULL;
+    if (qn_pass_use_count(&f->facts, y) > 1) return "multi-consumer";
+    int32_t user = f->facts.users[f->facts.first_use[y]];
+    int op = g->nodes.at[user].op;
+    int fits = op == QN_OP_add || op == QN_OP_unary || op == QN_OP_glu ||
+               (op == QN_OP_arith && g->nodes.at[user].subop == QN_ARITH_add);
+    if (f->missed[user]) return NULL;
+    return fits ? "its consumer has what no fused op has" : "its consumer is no add, activation or gate";
+}
+
 static void tell_missed(fuser *f) {
-    for (size_t k = 0; k < f->facts.g->nodes.n; k++)
-        if (f->missed[k]) qn_pass_missed(f->run, f->missed_rule[k]->name, (int32_t)k, f->missed[k]);
+    for (int32_t k = 0; k < (int32_t)f->facts.g->nodes.n; k++) {
+        const char *alone = f->missed[k] ? NULL : lonely_product(f, k);
+        if (f->missed[k]) qn_pass_missed(f->run, f->missed_rule[k]->name, k, f->missed[k]);
+        else if (alone) qn_pass_missed(f->run, "linear_bias", k, alone);
+    }
 }
 
 /* One round over a graph; *next is NULL when nothing was found. */
 static qn_status round_over(fuser *f, const qn_graph *g, qn_graph **next) {
     size_t n = g->nodes.n;
     *next = NULL;
+    f->run->from = g;
     f->found.n = 0;
     f->claimed = qn_arena_alloc(&f->arena, n, sizeof *f->claimed);
     f->missed = qn_arena_alloc(&f->arena, n, sizeof *f->missed);
@@ -202,18 +222,20 @@ static qn_status round_over(fuser *f, const qn_graph *g, qn_graph **next) {
 
 qn_status qn_pass_fuse(qn_pass_run *run, qn_graph **to) {
     fuser f;
+    const qn_graph *from = run->from;
     qn_graph *now = NULL, *next = NULL;
     memset(&f, 0, sizeof f);
     f.run = run;
     qn_arena_init(&f.arena, 0);
     qn_status status = qn_rule_set_make(&qn_fusions, run->options, &f.arena, &f.rules, run->error);
     for (int i = 0; status == QN_OK && i < MOST_ROUNDS; i++) {
-        status = round_over(&f, now ? now : run->from, &next);
+        status = round_over(&f, now ? now : from, &next);
         if (status != QN_OK || !next) break;
         qn_graph_destroy(now);
         now = next;
     }
-    if (status == QN_OK && !now) status = qn_ir_rebuild(run->from, NULL, NULL, NULL, &now, run->error);
+    run->from = from;
+    if (status == QN_OK && !now) status = qn_ir_rebuild(from, NULL, NULL, NULL, &now, run->error);
     if (status != QN_OK) {
         qn_graph_destroy(now);
         now = NULL;

@@ -20,13 +20,13 @@ static void own(qn_schedule *p, qn_val v, qn_storage storage, int32_t born, int3
     qn_tensor_bytes((qn_dtype)s->dtype, s->rank, s->d, &bytes);
     qn_tensor_init(&p->tensors[v], (qn_dtype)s->dtype, s->rank, s->d, NULL, 0);
     p->tensors[v].flags = QN_TENSOR_PARAM; /* which values may be updated in place is decided here, not by the op's guard */
-    p->slots[v] = (qn_plan_slot){storage, v, 0, bytes, born, dies, read_until, 1};
+    p->slots[v] = (qn_plan_slot){storage, v, 0, bytes, born, dies, read_until, 1, 0};
 }
 
 /* v uses the memory of `of` from now on. */
 static void share(qn_schedule *p, qn_val v, qn_val of, int32_t dies) {
     qn_plan_slot *root = &p->slots[p->slots[of].root];
-    p->slots[v] = (qn_plan_slot){QN_STORAGE_VIEW, p->slots[of].root, 0, p->slots[of].bytes, root->born, dies, dies, 1};
+    p->slots[v] = (qn_plan_slot){QN_STORAGE_VIEW, p->slots[of].root, 0, p->slots[of].bytes, root->born, dies, dies, 1, 0};
     if (dies > root->dies) root->dies = dies;
     if (dies > root->read_until) root->read_until = dies;
 }

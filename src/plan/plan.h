@@ -21,7 +21,10 @@ typedef struct qn_plan_slot {
     int32_t born, dies; /* of a root: over everything that uses its memory */
     int32_t read_until; /* of a root: the last node that reads that memory; leaves live on after it */
     int dense;          /* row-major without gaps: may be written over, or reshaped */
+    int32_t direct;     /* of a root of a body: 1 + the output that is written there, wherever it goes; 0: none */
 } qn_plan_slot;
+
+typedef struct qn_plan_control qn_plan_control; /* bodies.h */
 
 /* An index source: its values are known only when the step runs, and a kernel trusts them. */
 typedef struct qn_plan_index {
@@ -34,15 +37,16 @@ enum { QN_PLAN_INDEX_MAX = 2 }; /* no op has more */
 
 typedef struct qn_plan_step {
     qn_call call;
-    qn_cpu_step cpu;   /* the kernel, when cpu.run is set */
-    qn_ref_fn run;     /* else the reference */
-    int32_t on_device; /* neither: a device does it */
+    qn_cpu_step cpu;          /* the kernel, when cpu.run is set */
+    qn_ref_fn run;            /* else the reference, */
+    qn_plan_control *control; /* else its bodies */
+    int32_t on_device;        /* none of them: a device does it */
     int32_t n_index;
     int32_t node;
     int32_t reason; /* why not on the device: index into reasons, -1: it is, or there is none */
     qn_plan_index index[QN_PLAN_INDEX_MAX];
-    const qn_tensor *src[QN_MAX_SRC];
-    const qn_tensor *dst[QN_MAX_DST];
+    const qn_tensor **src; /* as many as the op may have, NULL where not given */
+    const qn_tensor **dst;
     int32_t packed; /* index of the packed source it reads, -1: none */
     double flops;   /* what it stands for, for the profiler */
     uint64_t bytes;
@@ -65,6 +69,8 @@ typedef struct qn_schedule_options {
     uint32_t cpu_levels;    /* kernels that may be chosen; 0: references only */
     qn_device *device;      /* NULL: the CPU alone */
     const qn_pass_options *passes;
+    int is_body;  /* of a node of another schedule: nothing is packed, because nobody says when a weight changes */
+    int n_direct; /* of a body: so many of its first outputs may be written where they go */
 } qn_schedule_options;
 
 typedef struct qn_schedule {
@@ -76,6 +82,7 @@ typedef struct qn_schedule {
     QN_VEC(qn_plan_pack) packs;
     QN_VEC(char *) reasons;
     qn_plan_totals totals;
+    int32_t n_body_steps; /* of its steps' bodies, all in all */
     size_t scratch;
 } qn_schedule;
 

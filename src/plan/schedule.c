@@ -2,7 +2,7 @@
  * will run it. */
 #include "base/memory.h"
 #include "op/guard.h"
-#include "plan/plan.h"
+#include "plan/bodies.h"
 #include "vulkan/vulkan.h"
 
 static uint64_t bytes_of(const qn_tensor *t) {
@@ -46,8 +46,7 @@ static qn_status choose_kernel(qn_schedule *p, qn_plan_step *s, const qn_schedul
                                const uint8_t *is_written, qn_error *error) {
     size_t scratch = reference_scratch;
     s->run = qn_op_rules_of(s->call.op)->reference;
-    s->packed = -1;
-    s->cpu.constant = constant_sources(p, &p->graph->nodes.at[s->node], is_written);
+    s->cpu.constant = o->is_body ? 0 : constant_sources(p, &p->graph->nodes.at[s->node], is_written);
     if (o->cpu_levels && qn_cpu_prepare(o->cpu_levels, &s->call, &s->cpu)) {
         scratch = s->cpu.workspace;
         if (s->cpu.pack && !share_pack(p, s)) return qn_error_set(error, QN_NO_MEMORY, "no memory for a step");
@@ -118,6 +117,10 @@ static qn_status add_step(qn_schedule *p, int32_t k, const qn_schedule_options *
     qn_plan_step *s = &p->steps.at[p->steps.n++];
     memset(s, 0, sizeof *s);
     s->node = k;
+    s->packed = -1;
+    s->src = qn_arena_alloc(&p->arena, (size_t)info->n_src + (size_t)info->n_dst, sizeof *s->src);
+    if (!s->src) return qn_error_set(error, QN_NO_MEMORY, "no memory for a step");
+    s->dst = s->src + info->n_src;
     for (int i = 0; i < n->n_src; i++) {
         qn_val v = qn_ir_sources(p->graph, n)[i];
         s->src[i] = v == QN_VAL_NONE ? NULL : &p->tensors[v];
@@ -126,6 +129,7 @@ static qn_status add_step(qn_schedule *p, int32_t k, const qn_schedule_options *
     s->call = (qn_call){n->op, n->subop, n->n_src, n->n_out, s->src, s->dst, n->attr ? n->attr : info->attr_default, NULL};
     QN_TRY(check_step(p, s, n, &scratch, error));
     QN_TRY(ask_device(p, s, o, error));
+    if (info->n_body) return qn_plan_control_create(p, s, o, error);
     return choose_kernel(p, s, o, scratch, is_written, error);
 }
 
@@ -150,7 +154,8 @@ static qn_status make_graph(qn_schedule *p, const qn_graph *graph, const qn_sche
     qn_status status = qn_graph_bind(graph, o->symbols, &bound, error);
     if (status == QN_OK && !(o->flags & QN_PLAN_NO_PASSES)) status = qn_graph_optimise(bound, &passes, &better, error);
     if (status == QN_OK) status = qn_plan_relayout(better ? better : bound, &p->graph, &p->totals.n_copies, error);
-    for (size_t k = 0; better && status == QN_OK && k < better->nodes.n; k++) /* those of the layout pass; the others are rewritten */
+    for (size_t k = 0; better && status == QN_OK && k < better->nodes.n;
+         k++) /* those of the layout pass; the others are rewritten */
         p->totals.n_copies += better->nodes.at[k].op == QN_OP_cont;
     qn_graph_destroy(bound);
     qn_graph_destroy(better);
@@ -173,7 +178,7 @@ static void add_up_leaves(qn_schedule *p) {
         if (s->storage == QN_STORAGE_PARAM) p->totals.param_bytes += s->bytes;
     }
     p->totals.scratch_bytes = p->scratch;
-    p->totals.n_steps = (int32_t)p->steps.n;
+    p->totals.n_steps = (int32_t)p->steps.n + p->n_body_steps;
 }
 
 static qn_status fill_schedule(qn_schedule *p, const qn_schedule_options *o, qn_error *error) {
@@ -184,6 +189,7 @@ static qn_status fill_schedule(qn_schedule *p, const qn_schedule_options *o, qn_
     if (!p->slots || !p->tensors || !is_written || !QN_VEC_ROOM(&p->arena, &p->steps, p->graph->nodes.n + 1))
         return qn_error_set(error, QN_NO_MEMORY, "no memory to plan %zu values", n);
     QN_TRY(qn_plan_assign(p, error));
+    qn_plan_free_outputs(p, o->n_direct);
     QN_TRY(qn_plan_place(p, error));
     mark_written(p, is_written);
     for (int32_t k = 0; k < (int32_t)p->graph->nodes.n; k++) QN_TRY(add_step(p, k, o, is_written, error));
@@ -210,6 +216,7 @@ void qn_schedule_destroy(qn_schedule *p) {
     qn_allocator memory = qn_memory_default();
     for (size_t i = 0; i < p->packs.n; i++)
         if (p->packs.at[i].data) memory.release(memory.user, p->packs.at[i].data, p->packs.at[i].bytes);
+    for (size_t i = 0; i < p->steps.n; i++) qn_plan_control_destroy(p->steps.at[i].control);
     qn_graph_destroy(p->graph);
     qn_arena_destroy(&p->arena);
     memory.release(memory.user, p, sizeof *p);
@@ -233,6 +240,7 @@ void qn_schedule_point(qn_schedule *p, void *memory, void *scratch, qn_schedule_
     for (size_t i = 0; i < p->steps.n; i++) {
         qn_plan_step *s = &p->steps.at[i];
         s->call.workspace = scratch;
+        if (s->control) qn_plan_control_point(s->control, scratch);
         s->cpu.packed = s->packed >= 0 ? p->packs.at[s->packed].data : NULL;
     }
 }

@@ -127,9 +127,18 @@ static qn_status check_step_indices(const qn_plan_step *s, qn_error *error) {
     return QN_OK;
 }
 
-static inline qn_status compute(const qn_plan_step *s, qn_pool *pool) {
-    if (!s->cpu.run) return s->run(&s->call);
-    qn_cpu_run(pool, &s->call, &s->cpu);
+static qn_status callback_failed(const qn_plan_step *s, qn_status status, qn_error *error) {
+    return qn_error_set(error, QN_USER, "node %d: %s: the callback returned %d", s->node, qn_op_describe(s->call.op)->name,
+                        (int)status);
+}
+
+static inline qn_status compute(const qn_run *r, const qn_plan_step *s, qn_error *error) {
+    if (!s->cpu.run) {
+        if (!s->run) return qn_run_control(r, s, error);
+        qn_status status = s->run(&s->call);
+        return status == QN_OK ? QN_OK : callback_failed(s, status, error);
+    }
+    qn_cpu_run(r->pool, &s->call, &s->cpu);
     return QN_OK;
 }
 
@@ -149,15 +158,16 @@ static uint32_t ring_label(qn_trace_ring *ring, const char *path) {
     return label;
 }
 
-/* With the time taken, for the ring, for the plan's own statistics, or both. */
-static qn_status compute_seen(const qn_schedule *x, qn_plan_step *s, qn_pool *pool, qn_trace_ring *ring) {
+/* With the time taken, for the ring, for the plan's own statistics, or both. The label is in force for bodies as well. */
+static qn_status compute_seen(const qn_run *r, const qn_schedule *x, qn_plan_step *s, qn_error *error) {
+    qn_trace_ring *ring = r->ring;
     qn_trace_span span;
+    uint32_t around = ring ? ring->label : 0;
+    if (ring) ring->label = ring_label(ring, qn_ir_string(x->graph, x->graph->nodes.at[s->node].label));
     uint64_t start = qn_clock_now();
     if (ring) qn_trace_begin(ring, &span);
-    qn_status status = compute(s, pool);
+    qn_status status = compute(r, s, error);
     if (ring) {
-        uint32_t around = ring->label;
-        ring->label = ring_label(ring, qn_ir_string(x->graph, x->graph->nodes.at[s->node].label));
         qn_run_trace_step(ring, &span, &s->call, s->flops, s->bytes, status);
         ring->label = around;
     }
@@ -166,23 +176,22 @@ static qn_status compute_seen(const qn_schedule *x, qn_plan_step *s, qn_pool *po
     return status;
 }
 
-static qn_status callback_failed(const qn_plan_step *s, qn_status status, qn_error *error) {
-    return qn_error_set(error, QN_USER, "node %d: %s: the callback returned %d", s->node, qn_op_describe(s->call.op)->name,
-                        (int)status);
+qn_status qn_run_steps(const qn_run *r, qn_schedule *x, int32_t first, int32_t end, qn_error *error) {
+    int seen = r->ring || r->timed;
+    for (int32_t i = first; i < end; i++) {
+        qn_plan_step *s = &x->steps.at[i];
+        if (atomic_load_explicit(r->cancelled, memory_order_relaxed))
+            return qn_error_set(error, QN_CANCELLED, "cancelled before node %d", s->node);
+        if (s->n_index) QN_TRY(check_step_indices(s, error));
+        qn_status status = seen ? compute_seen(r, x, s, error) : compute(r, s, error);
+        if (status != QN_OK) return status;
+    }
+    return QN_OK;
 }
 
 static qn_status run_steps(qn_plan *p, qn_pool *pool, qn_trace_ring *ring, int32_t first, int32_t end, qn_error *error) {
-    qn_schedule *x = p->current->schedule;
-    int seen = ring || (p->flags & QN_PLAN_TIMED);
-    for (int32_t i = first; i < end; i++) {
-        qn_plan_step *s = &x->steps.at[i];
-        if (atomic_load_explicit(&p->cancelled, memory_order_relaxed))
-            return qn_error_set(error, QN_CANCELLED, "cancelled before node %d", s->node);
-        if (s->n_index) QN_TRY(check_step_indices(s, error));
-        qn_status status = seen ? compute_seen(x, s, pool, ring) : compute(s, pool);
-        if (status != QN_OK) return callback_failed(s, status, error);
-    }
-    return QN_OK;
+    qn_run r = {pool, ring, (p->flags & QN_PLAN_TIMED) != 0, &p->cancelled};
+    return qn_run_steps(&r, p->current->schedule, first, end, error);
 }
 
 /* ---- Runs */

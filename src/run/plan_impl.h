@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 
+#include "base/trace.h"
 #include "plan/plan.h"
 
 /* An input or a param: its memory is sized once, for the largest extents its symbols allow. */
@@ -91,6 +92,19 @@ struct qn_plan {
     uint64_t n_uploads; /* to the device, so far */
     _Atomic int cancelled;
 };
+
+/* What a run has at hand, in bodies as well. */
+typedef struct qn_run {
+    qn_pool *pool;
+    qn_trace_ring *ring; /* NULL: nothing is recorded */
+    int timed;
+    const _Atomic int *cancelled;
+} qn_run;
+
+/* executor.c */
+qn_status qn_run_steps(const qn_run *r, qn_schedule *x, int32_t first, int32_t end, qn_error *error);
+/* control.c: a step with bodies */
+qn_status qn_run_control(const qn_run *r, const qn_plan_step *s, qn_error *error);
 
 /* specialise.c */
 qn_status qn_plan_specialise(qn_plan *p, qn_error *error);

@@ -66,7 +66,7 @@ static qn_status special_create(qn_plan *p, qn_special **special, qn_error *erro
     if (!x) return qn_error_set(error, QN_NO_MEMORY, "no memory for a plan");
     memset(x, 0, sizeof *x);
     memcpy(x->symbols, p->symbols, sizeof x->symbols);
-    qn_schedule_options o = {p->flags, p->symbols, p->cpu_levels, p->device, p->passes};
+    qn_schedule_options o = {p->flags, p->symbols, p->cpu_levels, p->device, p->passes, 0, 0};
     qn_status status = qn_schedule_create(p->graph, &o, &x->schedule, error);
     if (status == QN_OK) status = match_leaves(p, x, error);
     if (status == QN_OK) status = qn_segments_split(p, x, error);

@@ -1,5 +1,5 @@
-/* The letters in which gpt2 vocabularies write bytes: a byte that is a visible character of Latin-1 is that character, the others are
- * U+0100 on, in the order of their values. */
+/* The letters in which gpt2 vocabularies write bytes: a byte that is a visible character of Latin-1 is that character, the
+ * others are U+0100 on, in the order of their values. */
 #include "text/tokenizer.h"
 #include "text/utf8.h"
 

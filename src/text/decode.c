@@ -1,5 +1,5 @@
-/* Ids to text, all at once or piece by piece. What comes out piece by piece is the same bytes, held back where a character, or a space
- * that cleaning may drop, is not decided yet. */
+/* Ids to text, all at once or piece by piece. What comes out piece by piece is the same bytes, held back where a character, or
+ * a space that cleaning may drop, is not decided yet. */
 #include <stdlib.h>
 
 #include "text/tokenizer.h"

@@ -1,5 +1,5 @@
-/* exp, log and pow from additions and multiplications alone, so that a seed gives the same tokens on every machine; C libraries differ in
- * the last bit. Good to about 1e-15, for finite arguments (log: above 0). */
+/* exp, log and pow from additions and multiplications alone, so that a seed gives the same tokens on every machine; C
+ * libraries differ in the last bit. Good to about 1e-15, for finite arguments (log: above 0). */
 #ifndef QN_TEXT_EXACT_MATH_H
 #define QN_TEXT_EXACT_MATH_H
 

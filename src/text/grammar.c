@@ -1,5 +1,6 @@
-/* Grammars over a vocabulary: which tokens may come next, and going on by one. Tokens are looked at as a tree of bytes, so that what no token
- * may start with is looked at once. Control tokens are no text: only those that end generation are taken, where the grammar may end. */
+/* Grammars over a vocabulary: which tokens may come next, and going on by one. Tokens are looked at as a tree of bytes, so
+ * that what no token may start with is looked at once. Control tokens are no text: only those that end generation are taken,
+ * where the grammar may end. */
 #include <stdlib.h>
 
 #include "text/grammar_parts.h"

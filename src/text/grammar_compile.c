@@ -1,5 +1,5 @@
-/* A tree to a network of states over bytes. Classes of characters become the byte sequences of their UTF-8; repetitions with counts are
- * written out, with what they repeat as a rule of its own when it is large. */
+/* A tree to a network of states over bytes. Classes of characters become the byte sequences of their UTF-8; repetitions with
+ * counts are written out, with what they repeat as a rule of its own when it is large. */
 #include <stdlib.h>
 
 #include "text/grammar_parts.h"
@@ -13,7 +13,8 @@ typedef struct compiler {
     qn_status status;
 } compiler;
 
-/* Adds a state; 0, with the reason in c->status, when there is no room. State 0 exists from the start, so 0 is never a new one. */
+/* Adds a state; 0, with the reason in c->status, when there is no room. State 0 exists from the start, so 0 is never a new
+ * one. */
 static int32_t add(compiler *c, net_kind kind, uint8_t low, uint8_t high, int32_t a, int32_t b) {
     network *net = c->net;
     if (c->status != QN_OK) return 0;
@@ -136,7 +137,8 @@ static int32_t add_repeat(compiler *c, const tree_node *node, int32_t next) {
     return next;
 }
 
-/* The state from which the node leads to `next`; 0 when it cannot, because a class in it has no characters, or when there is no room. */
+/* The state from which the node leads to `next`; 0 when it cannot, because a class in it has no characters, or when there is
+ * no room. */
 static int32_t add_node(compiler *c, const tree_node *node, int32_t next) {
     int32_t start = 0;
     if (c->status != QN_OK || !next) return 0;

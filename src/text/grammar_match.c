@@ -1,6 +1,7 @@
-/* Running the network. A set is all the places a text may be at: states that wait for a byte, each with the frame of those who wait for its
- * rule to end. Frames and sets are entered once and found again by their content, so texts that come back to where they were cost a look-up a
- * byte. A rule called last in another needs no frame of its own: when it ends, so does its caller. */
+/* Running the network. A set is all the places a text may be at: states that wait for a byte, each with the frame of those who
+ * wait for its rule to end. Frames and sets are entered once and found again by their content, so texts that come back to
+ * where they were cost a look-up a byte. A rule called last in another needs no frame of its own: when it ends, so does its
+ * caller. */
 #include <stdlib.h>
 
 #include "text/grammar_parts.h"

@@ -1,4 +1,5 @@
-/* GBNF to a tree: rules of literals, classes, tokens, references, groups, choices and repetitions. Errors name line and column. */
+/* GBNF to a tree: rules of literals, classes, tokens, references, groups, choices and repetitions. Errors name line and
+ * column. */
 #include "text/grammar_parts.h"
 #include "text/utf8.h"
 

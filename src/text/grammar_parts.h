@@ -1,9 +1,9 @@
-/* What the files of the grammar share. A text (grammar_parse.c) becomes a tree, the tree (grammar_compile.c) a network of states over
- * bytes, and the network is run (grammar_match.c) as a set of places that may be in many rules at once.
+/* What the files of the grammar share. A text (grammar_parse.c) becomes a tree, the tree (grammar_compile.c) a network of
+ * states over bytes, and the network is run (grammar_match.c) as a set of places that may be in many rules at once.
  *
- * Time and memory: what is waiting for a rule to end is kept once per rule and place in the text (a frame), not once per way to get there, so
- * ambiguity costs a polynomial and never doubles; sets of places that come again are recognised, and then a byte costs one look-up. Rules
- * may call themselves anywhere, also first. */
+ * Time and memory: what is waiting for a rule to end is kept once per rule and place in the text (a frame), not once per way
+ * to get there, so ambiguity costs a polynomial and never doubles; sets of places that come again are recognised, and then a
+ * byte costs one look-up. Rules may call themselves anywhere, also first. */
 #ifndef QN_TEXT_GRAMMAR_PARTS_H
 #define QN_TEXT_GRAMMAR_PARTS_H
 
@@ -118,7 +118,8 @@ typedef struct run {
 /* The set at the start of root; SET_FAILED: no memory. */
 int32_t qn_text_run_start(run *r, const network *net);
 void qn_text_run_free(run *r);
-/* The set after a byte, SET_DEAD when it cannot come here, SET_FAILED when there is no memory or the sets grow out of all bounds. */
+/* The set after a byte, SET_DEAD when it cannot come here, SET_FAILED when there is no memory or the sets grow out of all
+ * bounds. */
 int32_t qn_text_run_step(run *r, int32_t set, uint8_t byte);
 /* The set after the bytes of a token or the token as such, whichever the grammar can take it for; bytes may be empty. */
 int32_t qn_text_run_token(run *r, int32_t set, int32_t id, qn_text bytes);

@@ -1,5 +1,5 @@
-/* JSON schema to grammar: types, enum, const, properties, items, references and choices. What would change which documents are valid and is
- * not known is refused by name, never passed over. */
+/* JSON schema to grammar: types, enum, const, properties, items, references and choices. What would change which documents are
+ * valid and is not known is refused by name, never passed over. */
 #include "text/schema.h"
 
 #include <stdarg.h>

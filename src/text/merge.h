@@ -1,5 +1,5 @@
-/* Byte-pair merging over one stretch of text: symbols in a list, the best pair of neighbours merged again and again. A heap finds the
- * pair, so n symbols cost n log n. Of equally good pairs the leftmost goes first, so a text has one encoding. */
+/* Byte-pair merging over one stretch of text: symbols in a list, the best pair of neighbours merged again and again. A heap
+ * finds the pair, so n symbols cost n log n. Of equally good pairs the leftmost goes first, so a text has one encoding. */
 #ifndef QN_TEXT_MERGE_H
 #define QN_TEXT_MERGE_H
 

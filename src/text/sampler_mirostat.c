@@ -1,5 +1,5 @@
-/* Mirostat (Basu and others 2021): in place of the chain, the number of candidates follows the surprise of the tokens so far. And the
- * draw that ends every pick. */
+/* Mirostat (Basu and others 2021): in place of the chain, the number of candidates follows the surprise of the tokens so far.
+ * And the draw that ends every pick. */
 #include "text/exact_math.h"
 #include "text/sampler.h"
 

@@ -1,4 +1,5 @@
-/* The stages of the chain, in the order of samplers.def. Each takes the candidates the one before left, and leaves at least one. */
+/* The stages of the chain, in the order of samplers.def. Each takes the candidates the one before left, and leaves at least
+ * one. */
 #include <float.h>
 #include <stdlib.h>
 
@@ -26,8 +27,8 @@ int qn_text_stage_penalties(qn_sampler *s, sample_set *set) {
     return 1;
 }
 
-/* How long a repeat each token would carry on, into s->repeats. Read backwards, the history is a text r; z[k] says how many of its
- * first tokens stand at k again, and r[k - 1] is the token that followed there. */
+/* How long a repeat each token would carry on, into s->repeats. Read backwards, the history is a text r; z[k] says how many of
+ * its first tokens stand at k again, and r[k - 1] is the token that followed there. */
 static int find_repeats(qn_sampler *s, const int32_t *last, size_t n, size_t limit) {
     size_t *z = calloc(n, sizeof *z), from = 0, to = 0; /* r[from .. to) is known to equal r[0 .. to - from) */
     if (!z) return 0;

@@ -1,5 +1,5 @@
-/* A JSON schema becomes a grammar in text. Every schema that is used becomes one rule, "s-N", written when its turn comes; so schemas may be
- * nested and refer to each other in any way, and nothing recurses. */
+/* A JSON schema becomes a grammar in text. Every schema that is used becomes one rule, "s-N", written when its turn comes; so
+ * schemas may be nested and refer to each other in any way, and nothing recurses. */
 #ifndef QN_TEXT_SCHEMA_H
 #define QN_TEXT_SCHEMA_H
 
@@ -41,7 +41,8 @@ qn_status qn_text_schema_pattern(schema_writer *w, qn_text pattern);
 qn_status qn_text_schema_integer(schema_writer *w, const json_node *s);
 /* A whole number of things that a keyword says, or `standard`. */
 qn_status qn_text_schema_count(schema_writer *w, const json_node *s, const char *key, int64_t standard, int64_t *count);
-/* schema_object.c: "{...}" of this schema, or of all that it and its allOf say together. Ends the rule and writes those it needs. */
+/* schema_object.c: "{...}" of this schema, or of all that it and its allOf say together. Ends the rule and writes those it
+ * needs. */
 qn_status qn_text_schema_object(schema_writer *w, const json_node *s);
 
 #endif

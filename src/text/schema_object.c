@@ -1,5 +1,5 @@
-/* Objects: members in the order of the schema, optional ones there or not. For each place among the members there are two rules, one where a
- * comma is due before the next and one where not, so n optional members cost 2 n rules and not 2 to the n. */
+/* Objects: members in the order of the schema, optional ones there or not. For each place among the members there are two
+ * rules, one where a comma is due before the next and one where not, so n optional members cost 2 n rules and not 2 to the n. */
 #include "text/schema.h"
 #include "text/utf8.h"
 
@@ -97,7 +97,8 @@ typedef struct name_tree {
     QN_VEC(name_node) nodes; /* the n-th is rule "s-N-k<n>"; those behind the one being written wait for their turn */
 } name_tree;
 
-/* The characters that go on to longer names: as branches to their nodes, which join the queue, or only as a list of characters. */
+/* The characters that go on to longer names: as branches to their nodes, which join the queue, or only as a list of
+ * characters. */
 static qn_status put_branches(schema_writer *w, name_tree *tree, name_node at, int children) {
     qn_status status = QN_OK;
     size_t i = at.from;
@@ -176,6 +177,8 @@ qn_status qn_text_schema_object(schema_writer *w, const json_node *s) {
     object_parts o = {0};
     qn_status status = gather(w, &o, s);
     if (status != QN_OK) return status;
+    for (size_t i = 0; i < o.members.n && o.closed; i++)
+        if (!o.members.at[i].schema) return qn_error_set(w->error, QN_INVALID, "schema: a property is required and not allowed");
     if (!o.members.n && !o.closed && !o.extra) return qn_text_schema_put(w, "%s", qn_text_schema_rule(w, "object"));
     const char *space = qn_text_schema_rule(w, "space");
     status = qn_text_schema_put(w, "\"{\" %s s-%zu-p0-0 \"}\"", space, w->now);

@@ -25,7 +25,7 @@ static qn_status put_character(schema_writer *w, uint32_t code) {
 
 /* What a backslash and a letter stand for, as the inside of a class; NULL: the letter itself, or nothing known. */
 static const char *class_of(int letter) {
-    static const char *const CLASSES[] = {"d0-9", "wa-zA-Z0-9_", "s \\t\\n\\r"};
+    static const char *const CLASSES[] = {"d0-9", "wa-zA-Z0-9_", "s "}; /* strings hold no other white space unescaped */
     for (size_t i = 0; i < sizeof CLASSES / sizeof *CLASSES; i++)
         if (letter == CLASSES[i][0]) return CLASSES[i] + 1;
     return NULL;
@@ -75,6 +75,8 @@ static qn_status put_class(pattern_reader *p) {
         if (status == QN_OK && high < low) status = refuse(p, "a range that runs backwards");
         quote |= low <= '"' && high >= '"';
         backslash |= low <= '\\' && high >= '\\';
+        if (low < 0x20) low = 0x20; /* strings hold no control characters */
+        if (high < low) continue;
         if (status == QN_OK && (low != '"' || high != '"') && (low != '\\' || high != '\\'))
             status = qn_text_schema_put(p->w, "\\U%08X-\\U%08X", low, high);
     }

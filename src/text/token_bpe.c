@@ -1,5 +1,5 @@
-/* Byte-pair encoding by ranked merges (gpt2): the text is cut by the pre-tokenizer, each piece starts as bytes (or characters) and is
- * merged in the order of the list. Symbols are numbers of texts: those of tokens, and those that only merges mention. */
+/* Byte-pair encoding by ranked merges (gpt2): the text is cut by the pre-tokenizer, each piece starts as bytes (or characters)
+ * and is merged in the order of the list. Symbols are numbers of texts: those of tokens, and those that only merges mention. */
 #include <stdlib.h>
 
 #include "text/merge.h"

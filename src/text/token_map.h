@@ -1,5 +1,5 @@
-/* Which number belongs to these bytes: open addressing over spans of one pool of bytes. A vocabulary comes from a file of anybody's,
- * so a run of collisions that no honest vocabulary has is refused instead of searched. */
+/* Which number belongs to these bytes: open addressing over spans of one pool of bytes. A vocabulary comes from a file of
+ * anybody's, so a run of collisions that no honest vocabulary has is refused instead of searched. */
 #ifndef QN_TEXT_TOKEN_MAP_H
 #define QN_TEXT_TOKEN_MAP_H
 
@@ -31,7 +31,8 @@ int qn_text_map_init(token_map *map, qn_arena *arena, size_t most, const token_t
 int32_t qn_text_texts_add(token_texts *texts, qn_arena *arena, const char *bytes, size_t n);
 /* The number of these bytes, or -1. */
 int32_t qn_text_map_find(const token_map *map, const char *bytes, size_t n);
-/* Enters the span of a number unless its bytes are there already; returns the number the bytes have now, or -1 when too many collide. */
+/* Enters the span of a number unless its bytes are there already; returns the number the bytes have now, or -1 when too many
+ * collide. */
 int32_t qn_text_map_add(token_map *map, int32_t number);
 
 /* Pairs of numbers to a pair of numbers, by the same rules. */

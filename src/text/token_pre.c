@@ -1,5 +1,5 @@
-/* Cutting texts before merges: the stages of token_pre.def, run by PCRE2. Text that is no UTF-8 is cut as if every stray byte were
- * U+FFFD, so any bytes may come in and all of them come out. */
+/* Cutting texts before merges: the stages of token_pre.def, run by PCRE2. Text that is no UTF-8 is cut as if every stray byte
+ * were U+FFFD, so any bytes may come in and all of them come out. */
 #include <stdlib.h>
 
 #include "text/tokenizer.h"

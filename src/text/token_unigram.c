@@ -1,5 +1,5 @@
-/* SentencePiece's unigram model (t5): text is normalised by the vocabulary's own map of characters, then cut where the sum of the scores is
- * best, which one pass from left to right finds. */
+/* SentencePiece's unigram model (t5): text is normalised by the vocabulary's own map of characters, then cut where the sum of
+ * the scores is best, which one pass from left to right finds. */
 #include <stdlib.h>
 
 #include "text/tokenizer.h"
@@ -35,8 +35,8 @@ qn_status qn_text_unigram_prepare(qn_tokenizer *t, const qn_vocab_source *source
     return ok ? QN_OK : qn_error_set(error, QN_NO_MEMORY, "no memory for the tree of words");
 }
 
-/* The map is a double array: node i's children lie at base(i) ^ byte, and carry the byte as their label; a node that ends a match has
- * one more child, for byte 0, that holds where the replacement starts behind the array. */
+/* The map is a double array: node i's children lie at base(i) ^ byte, and carry the byte as their label; a node that ends a
+ * match has one more child, for byte 0, that holds where the replacement starts behind the array. */
 static uint32_t map_node(const qn_tokenizer *t, uint32_t index, uint32_t nodes) {
     uint32_t node = 0;
     if (index < nodes) memcpy(&node, t->charsmap + 4 + (size_t)index * 4, 4);

@@ -1,5 +1,5 @@
-/* What the files of the tokenizer share. A model kind is a row of token_models.def with two functions: `prepare` builds its tables
- * when the vocabulary is in place, `encode` turns one stretch of text (no special tokens in it) into ids. */
+/* What the files of the tokenizer share. A model kind is a row of token_models.def with two functions: `prepare` builds its
+ * tables when the vocabulary is in place, `encode` turns one stretch of text (no special tokens in it) into ids. */
 #ifndef QN_TEXT_TOKENIZER_H
 #define QN_TEXT_TOKENIZER_H
 
@@ -106,7 +106,8 @@ qn_status qn_text_pre_compile(qn_tokenizer *t, qn_error *error);
 void qn_text_pre_release(qn_tokenizer *t);
 qn_status qn_text_pre_split(const qn_tokenizer *t, qn_text text, pre_piece_fn piece, void *user, qn_error *error);
 
-/* byte_letters.c: the letters in which gpt2 vocabularies write bytes. out has room for text.n bytes; 0: text holds other characters. */
+/* byte_letters.c: the letters in which gpt2 vocabularies write bytes. out has room for text.n bytes; 0: text holds other
+ * characters. */
 int qn_text_letters_to_bytes(qn_text text, char *out, size_t *n);
 
 /* vocab_special.c: ids, ends and strips that follow from names of tokens and models; and the tree of special tokens. */

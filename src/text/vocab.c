@@ -1,4 +1,5 @@
-/* Making a tokenizer: the vocabulary is copied and checked, its texts are entered in the map, the model kind builds its tables. */
+/* Making a tokenizer: the vocabulary is copied and checked, its texts are entered in the map, the model kind builds its
+ * tables. */
 #include <stdlib.h>
 
 #include "text/tokenizer.h"
@@ -94,7 +95,8 @@ static size_t unescape_spaces(qn_text text, char *out) {
     return n;
 }
 
-/* What a token stands for: special tokens for what is written, byte tokens for their byte, others for what their alphabet says. */
+/* What a token stands for: special tokens for what is written, byte tokens for their byte, others for what their alphabet
+ * says. */
 static qn_status piece_of(const qn_tokenizer *t, int32_t id, qn_text text, int type, char *piece, size_t *n, qn_error *error) {
     int letters = t->pre && !(t->pre->flags & PRE_RAW);
     if (type == QN_TOKEN_BYTE) {
@@ -163,7 +165,7 @@ static void find_bytes(qn_tokenizer *t) {
 static qn_status add_tokens(qn_tokenizer *t, const qn_vocab_source *s, qn_error *error) {
     t->n_tokens = s->n_tokens;
     t->token = qn_arena_alloc(&t->arena, (size_t)s->n_tokens, sizeof *t->token);
-    if (!t->token || s->n_merges > MOST_TOKENS) return no_memory(error);
+    if (!t->token || s->n_merges > MOST_TOKENS || !QN_VEC_ROOM(&t->arena, &t->texts.pool, 1)) return no_memory(error);
     if (!qn_text_map_init(&t->by_text, &t->arena, (size_t)s->n_tokens + 3 * s->n_merges, &t->texts)) return no_memory(error);
     for (int32_t id = 0; id < s->n_tokens; id++) {
         qn_status status = add_token(t, s, id, error);

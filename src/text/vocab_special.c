@@ -1,5 +1,6 @@
-/* The special tokens of a vocabulary: which ids they have, with which of them generation ends, which take the white space beside them
- * along, and the tree in which texts are searched for them. Files say only part of this; names and model kinds say the rest. */
+/* The special tokens of a vocabulary: which ids they have, with which of them generation ends, which take the white space
+ * beside them along, and the tree in which texts are searched for them. Files say only part of this; names and model kinds say
+ * the rest. */
 #include "text/tokenizer.h"
 
 enum { NAME_EOT = 1, NAME_EOM = 2, NAME_ENDS = 4, NAME_SHOWN = 8 };

@@ -159,7 +159,7 @@ typedef struct qn_vk_pipeline {
     VkPipeline handle;
 } qn_vk_pipeline;
 
-enum { QN_VK_SHADERS_MAX = 64 };
+enum { QN_VK_SHADERS_MAX = 128 };
 
 typedef struct qn_vk_device {
     qn_device base;

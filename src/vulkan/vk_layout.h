@@ -48,6 +48,9 @@ qn_status qn_vk_sub_step(qn_vk_pack *p, const qn_vk_sub *sub);
 /* A dense tensor in this step's own memory. */
 qn_status qn_vk_scratch(qn_vk_pack *p, uint32_t dtype, int rank, const int64_t *shape, qn_tensor *t);
 
+/* For a dispatch of reduce_axes: y is the sum of x over its first axis. */
+qn_status qn_vk_pack_sum_first(qn_vk_pack *p, const qn_tensor *x, const qn_tensor *y);
+
 /* The kernels' word for a dtype they can compute with; QN_VK_NO_TYPE for others. */
 qn_vk_type qn_vk_type_of(uint32_t dtype);
 /* Rejects unless source or destination dtypes are all of {f32, f16, bf16}; fills the spec. Missing ones are f32. */

@@ -67,7 +67,12 @@ static qn_status make_tensors(bench *b, const trial *x, int n_src, qn_error *err
         QN_TRY(qn_tensor_init(&b->tensors[i], x->src[i].dtype, 3, x->src[i].shape, NULL, 0));
         q.src[i] = &b->tensors[i];
     }
-    if (qn_infer(&q, out, &n_out, NULL) != QN_OK) return qn_error_set(error, QN_UNEXPECTED, "a trial the op does not accept");
+    qn_result result;
+    if (qn_infer(&q, out, &n_out, &result) != QN_OK) {
+        char text[256];
+        qn_result_format(&result, text, sizeof text);
+        return qn_error_set(error, QN_UNEXPECTED, "a trial that the op does not accept: %s", text);
+    }
     b->tensors[SOURCES] = out[0];
     for (int i = 0; i <= SOURCES; i++) {
         b->tensors[i].data = QN_AT(i * PART);

@@ -409,7 +409,7 @@ static void all_ways_in_give_the_same(void **state) {
     (void)state;
     static made m;
     char folder[300], path[600];
-    void *copy;
+    void *copy = NULL;
     put_head(&m, 3, 1, 1);
     put_string_key(&m, "k", "v");
     put_tensor(&m, "t", 8, 1, 0, 0);

@@ -30,7 +30,8 @@ static const char *inside(const char *name) {
 static int files_in_folder(void) {
     int n = 0;
     DIR *d = opendir(folder);
-    for (struct dirent *e; d && (e = readdir(d)) != NULL;) n += e->d_name[0] != '.';
+    if (!d) return -1;
+    for (struct dirent *e; (e = readdir(d)) != NULL;) n += e->d_name[0] != '.';
     closedir(d);
     return n;
 }

@@ -1,5 +1,5 @@
-/* Grammars: what they accept, against a slow recogniser that shares nothing with them; that no grammar makes them slow; and what they
- * allow of a vocabulary. */
+/* Grammars: what they accept, against a slow recogniser that shares nothing with them; that no grammar makes them slow; and
+ * what they allow of a vocabulary. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -230,8 +230,132 @@ static void every_rule_has_its_file(void **state) {
         }
 }
 
+/* ---- The runner */
+
+static const char sample[] = "quern graph 1\n"
+                             "input %x f32[3, 4]\nparam %w f32[4, 4]\nparam %b f32[4]\nconst %c f32[1] = 1\n"
+                             "%1 = arith.mul %x %c\n%2 = unary.neg %1\n%3 = unary.neg %2\n%4 = matmul %3 %w\n"
+                             "%5 = arith.add %4 %b\n%6 = unary.silu %5\n%7 = cumsum %6\n%8 = sqr %7\n%9 = unary.exp %8\n"
+                             "%10 = unary.tanh %x\noutput %9 \"y\"\n";
+
+static void changes_can_be_limited(void **state) {
+    (void)state;
+    qn_graph *g = parse(sample, strlen(sample), "sample"), *better;
+    qn_error error;
+    heard all = {0};
+    qn_pass_options o = {.size = sizeof o, .flags = QN_PASS_VERIFY, .note = hear, .done = count_pass, .user = &all};
+    assert_int_equal(qn_graph_optimise(g, &o, &better, &error), QN_OK);
+    qn_graph_destroy(better);
+    assert_true(all.changed > 5 && all.changed == all.others);
+    int n_passes = 0;
+    while (qn_graph_pass_name(n_passes, NULL)) n_passes++;
+    assert_int_equal(all.passes, n_passes);
+    for (int32_t limit = 1; limit <= all.changed; limit++) { /* each is the one before and one thing more */
+        heard some = {0};
+        o.limit = limit;
+        o.user = &some;
+        assert_int_equal(qn_graph_optimise(g, &o, &better, &error), QN_OK);
+        assert_int_equal(some.changed, limit);
+        check_same(g, better, 1, 0, "limit");
+        qn_graph_destroy(better);
+    }
+    qn_graph_destroy(g);
+}
+
+static void passes_can_be_named_and_skipped(void **state) {
+    (void)state;
+    qn_graph *g = parse(sample, strlen(sample), "sample"), *better;
+    heard h = {0};
+    better = optimise(g, "dce,rewrite,dce", NULL, 0, &h);
+    assert_int_equal(h.passes, 3);
+    assert_int_equal(better->nodes.n, 6);
+    qn_graph_destroy(better);
+    h = (heard){.rule = "neg_neg"};
+    better = optimise(g, NULL, "fuse,region,share,neg_neg", 0, &h);
+    assert_int_equal(h.fired, 0);
+    for (size_t k = 0; k < better->nodes.n; k++) assert_true(better->nodes.at[k].op != QN_OP_linear);
+    qn_graph_destroy(better);
+    h = (heard){0};
+    better = optimise(g, "", NULL, 0, &h); /* none: a copy */
+    assert_int_equal(h.passes, 0);
+    assert_int_equal(better->nodes.n, g->nodes.n);
+    qn_graph_destroy(better);
+    qn_graph_destroy(g);
+}
+
+static void bad_options_are_refused(void **state) {
+    (void)state;
+    qn_graph *g = parse(sample, strlen(sample), "sample"), *better = g;
+    qn_error error;
+    const qn_pass_options bad[] = {{.size = 4},
+                                   {.size = sizeof *bad, .flags = 4096},
+                                   {.size = sizeof *bad, .precision = (qn_precision)7},
+                                   {.size = sizeof *bad, .limit = -1},
+                                   {.size = sizeof *bad, .only = "fold,nothing"},
+                                   {.size = sizeof *bad, .only = "fold,,dce"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        error.text[0] = 0;
+        assert_int_not_equal(qn_graph_optimise(g, &bad[i], &better, &error), QN_OK);
+        assert_null(better);
+        assert_true(strlen(error.text) > 10);
+    }
+    assert_int_equal(qn_graph_pass(g, "nothing", &better, NULL, &error), QN_INVALID);
+    assert_int_equal(qn_graph_pass(g, NULL, &better, NULL, &error), QN_ARGUMENT);
+    assert_int_equal(qn_graph_optimise(NULL, NULL, &better, &error), QN_ARGUMENT);
+    qn_graph_destroy(g);
+}
+
+static int claims_products(void *user, int op, int subop) {
+    (void)subop;
+    return op == QN_OP_matmul || (user && op == QN_OP_linear);
+}
+
+static void fusion_makes_nothing_that_has_no_kernel(void **state) {
+    (void)state;
+    qn_graph *g = parse(sample, strlen(sample), "sample"), *better;
+    qn_error error;
+    for (int with_linear = 0; with_linear < 2; with_linear++) {
+        heard h = {.rule = "linear_bias"};
+        qn_pass_options o = {.size = sizeof o, .note = hear, .user = &h, .claims = claims_products};
+        o.claims_user = with_linear ? &h : NULL;
+        assert_int_equal(qn_graph_optimise(g, &o, &better, &error), QN_OK);
+        assert_int_equal(h.fired, with_linear);
+        assert_int_equal(strstr(h.why, "linear_bias: there is no kernel for it") != NULL, !with_linear);
+        int regions = 0; /* none of the ops in it has a kernel either, so nothing is lost */
+        for (size_t k = 0; k < better->nodes.n; k++) regions += better->nodes.at[k].op == QN_OP_region;
+        assert_true(regions > 0);
+        qn_graph_destroy(better);
+    }
+    qn_graph_destroy(g);
+}
+
+/* Symbols stay symbols: rules compare extents as expressions. */
+static void graphs_with_symbols_are_optimised(void **state) {
+    (void)state;
+    static const char text[] = "quern graph 1\nsymbol n 1..8\ninput %x f32[n, 4]\nparam %w f32[4, 4]\nparam %b f32[4]\n"
+                               "%1 = matmul %x %w\n%2 = arith.add %1 %b\n%3 = reshape %2 {shape=(4*n)}\n"
+                               "%4 = reshape %3 {shape=(n, 4)}\n%5 = unary.tanh %4\n%6 = sqr %5\noutput %6 \"y\"\n";
+    qn_graph *g = parse(text, strlen(text), "symbols"), *bound, *better_bound;
+    qn_error error;
+    heard h = {0};
+    qn_graph *better = optimise(g, NULL, NULL, 0, &h);
+    assert_int_equal(better->nodes.n, 2); /* linear, and a region over it */
+    int64_t n = 3;
+    assert_int_equal(qn_graph_bind(g, &n, &bound, &error), QN_OK);
+    assert_int_equal(qn_graph_bind(better, &n, &better_bound, &error), QN_OK);
+    check_same(bound, better_bound, 1, 0, "symbols");
+    qn_graph_destroy(bound);
+    qn_graph_destroy(better_bound);
+    qn_graph_destroy(better);
+    qn_graph_destroy(g);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_rule_can_be_read), cmocka_unit_test(bad_rules_are_refused),
-                                       cmocka_unit_test(every_rule_has_its_file), cmocka_unit_test(files_say_what_happens)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_rule_can_be_read),           cmocka_unit_test(bad_rules_are_refused),
+        cmocka_unit_test(every_rule_has_its_file),          cmocka_unit_test(files_say_what_happens),
+        cmocka_unit_test(changes_can_be_limited),           cmocka_unit_test(passes_can_be_named_and_skipped),
+        cmocka_unit_test(bad_options_are_refused),          cmocka_unit_test(fusion_makes_nothing_that_has_no_kernel),
+        cmocka_unit_test(graphs_with_symbols_are_optimised)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

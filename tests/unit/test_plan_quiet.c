@@ -17,7 +17,7 @@
 #define SANITIZED 1
 #endif
 
-static int armed, allocations, locks;
+static volatile int armed, allocations, locks; /* volatile: the compiler knows what malloc does, and that it is not this */
 
 #ifndef SANITIZED
 extern void *__libc_malloc(size_t n);
@@ -49,7 +49,31 @@ int pthread_mutex_lock(pthread_mutex_t *mutex) {
 }
 #endif
 
-/* A layer and its gradient, through views, products, reductions and an optimiser. */
+/* A loop over y whose body has a branch in it. */
+static qn_val looped(qn_graph *g, qn_val y) {
+    qn_graph *yes, *no, *body;
+    const int64_t shape[2] = {40, 32};
+    qn_attr_cond at = qn_attr_cond_default();
+    qn_attr_scan_loop loop = qn_attr_scan_loop_default();
+    assert_true(qn_graph_create(0, &yes) == QN_OK && qn_graph_create(0, &no) == QN_OK && qn_graph_create(0, &body) == QN_OK);
+    qn_val a = qn_graph_input(yes, "x", QN_DTYPE_F32, 2, shape), b = qn_graph_input(no, "x", QN_DTYPE_F32, 2, shape);
+    qn_graph_output(yes, qn_graph_op(yes, QN_OP_unary, QN_UNARY_tanh, 1, &a, NULL), "x");
+    qn_graph_output(no, b, "x");
+    at.then_body = yes;
+    at.else_body = no;
+    qn_val x = qn_graph_input(body, "x", QN_DTYPE_F32, 2, shape), total = qn_graph_op(body, QN_OP_sum, 0, 1, &x, NULL);
+    qn_graph_output(body, qn_graph_op(body, QN_OP_cond, 0, 2, (qn_val[]){total, x}, &at), "x");
+    loop.n_carry = 1;
+    loop.length = 3;
+    loop.body = body;
+    y = qn_graph_op(g, QN_OP_scan_loop, 0, 1, &y, &loop);
+    qn_graph_destroy(yes);
+    qn_graph_destroy(no);
+    qn_graph_destroy(body);
+    return y;
+}
+
+/* A layer and its gradient, through views, products, reductions, a loop and an optimiser. */
 static qn_graph *net(void) {
     qn_graph *g;
     qn_val dw;
@@ -62,6 +86,7 @@ static qn_graph *net(void) {
     y = qn_graph_op(g, QN_OP_unary, QN_UNARY_gelu, 1, &y, NULL);
     y = qn_graph_op(g, QN_OP_soft_max, 0, 1, &y, NULL);
     y = qn_graph_op(g, QN_OP_sqr, 0, 1, &y, NULL);
+    y = looped(g, y);
     qn_val loss = qn_graph_op(g, QN_OP_reduce, QN_REDUCE_mean, 1, &y, NULL);
     assert_int_equal(qn_graph_grad(g, loss, 1, &w, &dw), QN_OK);
     qn_graph_output(g, qn_graph_op(g, QN_OP_opt_step_sgd, 0, 3, (qn_val[]){w, dw, rate}, NULL), "w'");

@@ -1,5 +1,5 @@
-/* Real vocabularies: every text of each NAME.gguf.inp gives the ids of NAME.gguf.out, and those ids give the text back, at once and
- * piece by piece. A folder other than the shared one can be named in QUERN_VOCAB. */
+/* Real vocabularies: every text of each NAME.gguf.inp gives the ids of NAME.gguf.out, and those ids give the text back, at
+ * once and piece by piece. A folder other than the shared one can be named in QUERN_VOCAB. */
 #include <dirent.h>
 
 #include "cmocka_setup.h"

@@ -1,5 +1,7 @@
-/* One op on the device beside the same request through qn_dispatch: what the tests are made of. Tensors live in one buffer
- * that is the host's memory for the one and the arena for the other, so that every byte of it can be compared. */
+/* One op on the device beside the same request through qn_dispatch: what the
+ * tests are made of. Tensors live in one buffer that is the host's memory for
+ * the one and the arena for the other, so that every byte of it can be
+ * compared. */
 #ifndef QN_TESTS_VULKAN_HELP_H
 #define QN_TESTS_VULKAN_HELP_H
 
@@ -17,8 +19,8 @@ static const uint64_t help_patience = 60000000000u; /* ns */
 
 typedef enum help_layout { DENSE, PADDED, TURNED, REVERSED } help_layout;
 
-/* A source to be: values are uniform in [low, high); with odd 1 those of help_odd over and over, with 2 two of three are -Inf, with
- * 3 all are. */
+/* A source to be: values are uniform in [low, high); with odd 1 those of
+ * help_odd over and over, with 2 two of three are -Inf, with 3 all are. */
 typedef struct help_item {
     qn_dtype dtype;
     int rank;
@@ -34,15 +36,16 @@ typedef struct help_case {
     int n_src;
     help_item src[HELP_ITEMS];
     help_layout dst_layout;
-    double bound; /* of the normalised mean square error; 0: bits */
-    int n_dst;    /* 0: all that the op infers */
-    int n_state;  /* the first outputs lie over the first sources */
+    double bound;   /* of the normalised mean square error; 0: bits */
+    int n_dst;      /* 0: all that the op infers */
+    int n_state;    /* the first outputs lie over the first sources */
+    uint32_t flags; /* QN_TENSOR_* of the first source */
 } help_case;
 
 typedef struct help_bench {
     qn_device *device;
     qn_context *context;
-    char *host, *before, *back, *again; /* HELP_ARENA bytes each */
+    char *host, *before, *back, *again, *workspace; /* HELP_ARENA bytes each */
     uint32_t seed;
     int cases;
 } help_bench;
@@ -58,7 +61,8 @@ static inline double help_random(help_bench *b, double low, double high) {
     return low + (high - low) * ((double)(b->seed >> 8) * 0x1p-24);
 }
 
-/* Strides of a layout; returns the bytes it takes. The offset moves to the first element. */
+/* Strides of a layout; returns the bytes it takes. The offset moves to the
+ * first element. */
 static inline uint64_t help_place(qn_tensor *t, qn_dtype dtype, int rank, const int64_t *shape, help_layout layout) {
     int order[QN_MAX_RANK];
     int64_t bytes = qn_dtype_describe(dtype)->bytes, next = bytes;
@@ -96,8 +100,9 @@ static inline void help_fill(help_bench *b, const qn_tensor *t, const help_item 
     }
 }
 
-/* Everything of a tensor compared: NaN with NaN, Inf with Inf, the rest by mean square. What was compared is then made equal, so
- * that whatever else differs was not to be written. */
+/* Everything of a tensor compared: NaN with NaN, Inf with Inf, the rest by mean
+ * square. What was compared is then made equal, so that whatever else differs
+ * was not to be written. */
 static inline double help_error(help_bench *b, const qn_tensor *t) {
     int64_t n = qn_tensor_count(t), index[QN_MAX_RANK] = {0};
     double wrong = 0, right = 0;
@@ -116,7 +121,8 @@ static inline double help_error(help_bench *b, const qn_tensor *t) {
     return wrong == 0 ? 0 : wrong / (right > 0 ? right : 1);
 }
 
-/* Makes the tensors: sources, and behind HELP_ITEMS of them what the op infers. Returns bytes of the arena in use. */
+/* Makes the tensors: sources, and behind HELP_ITEMS of them what the op infers.
+ * Returns bytes of the arena in use. */
 static inline uint64_t help_tensors(help_bench *b, help_case *c, qn_tensor *t) {
     qn_request q = {.size = sizeof q, .version = QN_REQUEST_VERSION, .op = (uint16_t)c->op, .subop = (uint16_t)c->subop};
     qn_tensor bare[HELP_ITEMS], out[QN_MAX_DST];
@@ -128,6 +134,7 @@ static inline uint64_t help_tensors(help_bench *b, help_case *c, qn_tensor *t) {
     for (int i = 0; i < c->n_src; i++) {
         if (c->src[i].dtype == QN_DTYPE_NONE) continue;
         uint64_t bytes = help_place(&t[i], c->src[i].dtype, c->src[i].rank, c->src[i].shape, c->src[i].layout);
+        if (i == 0) t[i].flags = c->flags;
         bare[i] = t[i];
         q.src[i] = &bare[i];
         t[i].data = QN_AT(at);
@@ -167,6 +174,8 @@ static inline void help_run_host(help_bench *b, const help_case *c, const qn_ten
     q.n_src = (uint16_t)c->n_src;
     q.n_dst = (uint16_t)c->n_dst;
     q.attr = c->attr;
+    q.workspace = b->workspace;
+    q.workspace_size = HELP_ARENA;
     for (int i = 0; i < HELP_ALL; i++) {
         real[i] = t[i];
         real[i].data = b->host + (uintptr_t)t[i].data;
@@ -192,7 +201,8 @@ static inline void help_expect(qn_status have, qn_status want, const qn_error *e
     if (have != want) fail_msg("%s instead of %s: %s", qn_status_name(have), qn_status_name(want), e->text);
 }
 
-/* The case on both, twice on the device: within the bound, the same bits again, and nothing written beside the result. */
+/* The case on both, twice on the device: within the bound, the same bits again,
+ * and nothing written beside the result. */
 static inline void help_compare(help_bench *b, help_case *c) {
     qn_tensor t[HELP_ALL];
     memset(t, 0, sizeof t);
@@ -238,12 +248,14 @@ static inline int open_group(void **state) {
     int active = 0;
     qn_vulkan_messages(bench.device, &active, NULL);
     printf("vulkan: validation layer %s\n", active ? "on" : "not installed");
-    bench.host = calloc(4, HELP_ARENA);
+    bench.host = aligned_alloc(QN_WORKSPACE_ALIGN, 5 * HELP_ARENA);
     qn_context_options plain = {.size = sizeof plain, .flags = QN_CONTEXT_REFERENCE};
     if (!bench.host || qn_context_create(&plain, &bench.context) != QN_OK) return 1;
+    memset(bench.host, 0, 5 * HELP_ARENA);
     bench.before = bench.host + HELP_ARENA;
     bench.back = bench.before + HELP_ARENA;
     bench.again = bench.back + HELP_ARENA;
+    bench.workspace = bench.again + HELP_ARENA;
     return 0;
 }
 

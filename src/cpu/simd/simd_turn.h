@@ -5,7 +5,14 @@
 #include "cpu/simd/simd.h"
 
 /* Unrolls the loop that follows, whose bounds the compiler knows. */
-#if defined(__clang__)
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define QN_SLOW_COMPILER 1 /* checks on every unrolled line keep it busy for half an hour */
+#endif
+#endif
+#if defined(QN_SLOW_COMPILER) || defined(__SANITIZE_ADDRESS__)
+#define QN_UNROLL
+#elif defined(__clang__)
 #define QN_UNROLL _Pragma("unroll")
 #else
 #define QN_UNROLL _Pragma("GCC unroll 32")

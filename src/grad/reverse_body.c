@@ -20,7 +20,10 @@ static qn_val add_input(qn_graph *g, const qn_shape *s) {
 
 static const qn_shape *shape_of(const qn_graph *g, qn_val value) { return &g->values.at[value].shape; }
 
-static qn_val zeros(qn_graph *g, qn_val like) { return qn_graph_op(g, QN_OP_fill, 0, 1, &like, NULL); }
+static qn_val zeros(qn_graph *g, qn_val like) {
+    qn_attr_fill at = qn_attr_fill_default();
+    return qn_graph_op(g, QN_OP_fill, 0, 1, &like, &at);
+}
 
 static qn_val sum(qn_graph *g, qn_val a, qn_val b) {
     return a == QN_VAL_NONE ? b : b == QN_VAL_NONE ? a : qn_graph_op(g, QN_OP_add, 0, 2, (qn_val[]){a, b}, NULL);

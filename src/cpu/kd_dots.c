@@ -1,0 +1,138 @@
+/* The multiplication itself: rows of activations times unpacked panels. Its shape (rows, vectors, group, minimum, width of codes) is
+ * constant wherever the body is inlined. */
+#include "cpu/kd_quant.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum { WIDEST = QN_DOT_PANELS_ONE * QN_PANEL_VECTORS };
+
+typedef struct task {
+    const qn_quant_chunk *w; /* of the first panel; others follow it */
+    const qn_quant_row *const *x;
+    int groups, offset;
+    float *sums;
+    int step;
+} task;
+
+INLINE int32_t four(const int8_t *q) {
+    int32_t x;
+    memcpy(&x, q, 4);
+    return x;
+}
+
+/* Vector v of the panels side by side. */
+INLINE vu codes_at(const task *t, int i, int v) {
+    return vu_load(t->w[v / QN_PANEL_VECTORS].codes[i] + v % QN_PANEL_VECTORS * VF_N);
+}
+
+INLINE void dots(const task *t, int rows, int width, int group, int least, int wide) {
+    vf sum[QN_DOT_ROWS][WIDEST];
+    const qn_quant_row *row[QN_DOT_ROWS];
+    const int8_t *q[QN_DOT_ROWS];
+    QN_UNROLL
+    for (int j = 0; j < rows; j++) {
+        row[j] = t->x[j];
+        q[j] = row[j]->q;
+        QN_UNROLL
+        for (int v = 0; v < width; v++) sum[j][v] = vf_load(t->sums + j * t->step + v * VF_N);
+    }
+    for (int g = 0; g < t->groups; g++) {
+        vi whole[QN_DOT_ROWS][WIDEST];
+        QN_UNROLL
+        for (int j = 0; j < rows; j++) {
+            vi start = vi_set1(-t->offset * row[j]->sum[g]);
+            QN_UNROLL
+            for (int v = 0; v < width; v++) whole[j][v] = start;
+        }
+        QN_UNROLL
+        for (int i = 0; i < group / 4; i++) {
+            vu codes[WIDEST];
+            QN_UNROLL
+            for (int v = 0; v < width; v++) codes[v] = codes_at(t, g * (group / 4) + i, v);
+            QN_UNROLL
+            for (int j = 0; j < rows; j++) {
+                int32_t x = four(q[j] + g * group + 4 * i);
+                QN_UNROLL
+                for (int v = 0; v < width; v++)
+                    whole[j][v] = wide ? vi_dot4_wide(whole[j][v], codes[v], x) : vi_dot4(whole[j][v], codes[v], x);
+            }
+        }
+        QN_UNROLL
+        for (int v = 0; v < width; v++) {
+            const qn_quant_chunk *w = t->w + v / QN_PANEL_VECTORS;
+            int at = v % QN_PANEL_VECTORS * VF_N;
+            vf scale = vf_load(w->scale[g] + at);
+            QN_UNROLL
+            for (int j = 0; j < rows; j++) {
+                sum[j][v] = vf_fma(vf_from_i(whole[j][v]), scale * vf_set1(row[j]->d[g * group / 32]), sum[j][v]);
+                if (least) sum[j][v] = vf_fma(vf_load(w->least[g] + at), vf_set1(row[j]->total[g]), sum[j][v]);
+            }
+        }
+    }
+    QN_UNROLL
+    for (int j = 0; j < rows; j++) {
+        QN_UNROLL
+        for (int v = 0; v < width; v++) vf_store(t->sums + j * t->step + v * VF_N, sum[j][v]);
+    }
+}
+
+typedef void (*dots_fn)(const task *t);
+
+/* Kinds of types: group, minimum, width of codes. */
+#define KINDS(X) X(0, 32, 0, 0) X(1, 32, 1, 0) X(2, 32, 0, 1) X(3, 16, 0, 0) X(4, 16, 1, 0)
+static int kind_of(const qn_quant_type *t) { return t->is_wide ? 2 : (t->group == 16 ? 3 : 0) + t->has_least; }
+
+/* One function per kind, number of rows and number of panels: 1 or QN_DOT_PANELS, and QN_DOT_PANELS_ONE for a single row. */
+#define BODY(name, rows, panels, group, least, wide) \
+    static void name(const task *t) { dots(t, rows, (panels)*QN_PANEL_VECTORS, group, least, wide); }
+#define BODIES(kind, group, least, wide)                       \
+    BODY(one_##kind, 1, QN_DOT_PANELS_ONE, group, least, wide) \
+    BODY(r1_##kind, 1, 1, group, least, wide)                  \
+    BODY(r2_##kind, 2, 1, group, least, wide)                  \
+    BODY(p1_##kind, 1, QN_DOT_PANELS, group, least, wide)      \
+    BODY(p2_##kind, 2, QN_DOT_PANELS, group, least, wide)
+#define ROW_BODIES(n, kind, group, least, wide)   \
+    BODY(r##n##_##kind, n, 1, group, least, wide) \
+    BODY(p##n##_##kind, n, QN_DOT_PANELS, group, least, wide)
+#define BODIES_3(...) ROW_BODIES(3, __VA_ARGS__)
+#define BODIES_6(...) ROW_BODIES(4, __VA_ARGS__) ROW_BODIES(5, __VA_ARGS__) ROW_BODIES(6, __VA_ARGS__)
+#if defined(__AVX512F__)
+#define UP_TO(p, kind) \
+    { p##1_##kind, p##2_##kind, p##3_##kind, p##4_##kind, p##5_##kind, p##6_##kind }
+KINDS(BODIES)
+KINDS(BODIES_3) KINDS(BODIES_6)
+#elif defined(__AVX2__) || (defined(__aarch64__) && !defined(QN_AT_c))
+#define UP_TO(p, kind) \
+    { p##1_##kind, p##2_##kind, p##3_##kind }
+KINDS(BODIES)
+KINDS(BODIES_3)
+#else
+#define UP_TO(p, kind) \
+    { p##1_##kind, p##2_##kind }
+KINDS(BODIES)
+#endif
+
+#define NAMES_ONE(kind, group, least, wide) one_##kind,
+#define NAMES_PANEL(kind, group, least, wide) UP_TO(r, kind),
+#define NAMES_PANELS(kind, group, least, wide) UP_TO(p, kind),
+    static const dots_fn one_row[] = {KINDS(NAMES_ONE)};
+static const dots_fn one_panel[][QN_DOT_ROWS] = {KINDS(NAMES_PANEL)};
+static const dots_fn some_panels[][QN_DOT_ROWS] = {KINDS(NAMES_PANELS)};
+
+static void all_rows(const dots_fn *by_rows, task *t, int n) {
+    for (int j = 0; j < n; j += QN_DOT_ROWS, t->x += QN_DOT_ROWS, t->sums += QN_DOT_ROWS * (int64_t)t->step)
+        by_rows[(n - j < QN_DOT_ROWS ? n - j : QN_DOT_ROWS) - 1](t);
+}
+
+void qn_quant_dots(const qn_quant_type *t, const qn_quant_chunk *w, int panels, const qn_quant_row *const *x, int n, int count,
+                   float *sums, int step) {
+    int kind = kind_of(t);
+    task k = {w, x, count / t->group, t->offset, sums, step};
+    if (n == 1 && panels == QN_DOT_PANELS_ONE) one_row[kind](&k);
+    else if (n > 1 && panels == QN_DOT_PANELS) all_rows(some_panels[kind], &k, n);
+    else
+        for (int p = 0; p < panels; p++) {
+            task one = {w + p, x, k.groups, k.offset, sums + p * QN_PANEL, step};
+            all_rows(one_panel[kind], &one, n);
+        }
+}

@@ -1,0 +1,86 @@
+/* Units of a product of quantised weights: chunk by chunk a few panels are unpacked and all rows of the unit multiplied with them. */
+#include "cpu/kd_quant.h"
+
+enum { LINE = 64 };
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static size_t in_lines(size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
+
+int qn_quant_describe(qn_quant_product *p, const qn_tensor *weights, const qn_tensor *x, const qn_tensor *y, int64_t n_rows) {
+    const qn_dtype_info *info = qn_dtype_describe((qn_dtype)weights->dtype);
+    *p = (qn_quant_product){.type = qn_quant_type_of(weights->dtype), .m = qn_ne(weights, 1), .k = qn_ne(weights, 0)};
+    p->block = info->block;
+    p->bytes = info->bytes;
+    p->panels = ceil_div(p->m, QN_PANEL);
+    p->chunks = ceil_div(p->k, QN_CHUNK);
+    p->step = qn_nb(weights, 1);
+    p->n_rows = n_rows;
+    p->x_dtype = x->dtype;
+    p->x_step = qn_nb(x, 0);
+    p->y_step = qn_nb(y, 0);
+    int floats = x->dtype == QN_DTYPE_F32 || x->dtype == QN_DTYPE_F16 || x->dtype == QN_DTYPE_BF16;
+    return p->type && floats && y->dtype == QN_DTYPE_F32 && p->k > 0 && n_rows > 0 && p->m > 0 && qn_nb(weights, 0) == p->bytes;
+}
+
+static size_t chunk_bytes(const qn_quant_product *p) { return (size_t)(QN_CHUNK / p->block * p->bytes * QN_PANEL); }
+
+/* What a part has for itself: unpacked panels, a chunk that is packed on the way, sums. */
+enum { UNPACKED = QN_DOT_PANELS_ONE > QN_DOT_PANELS ? QN_DOT_PANELS_ONE : QN_DOT_PANELS };
+static size_t sums_at(const qn_quant_product *p) {
+    return in_lines(UNPACKED * sizeof(qn_quant_chunk)) + in_lines(chunk_bytes(p));
+}
+
+size_t qn_quant_workspace(qn_quant_product *p, int64_t parts) {
+    int64_t rows = p->n_rows < QN_QUANT_ROWS ? p->n_rows : QN_QUANT_ROWS;
+    p->slot = in_lines(sums_at(p) + (size_t)rows * QN_QUANT_PANELS * QN_PANEL * sizeof(float));
+    return in_lines((size_t)(p->n_rows * p->chunks) * sizeof(qn_quant_row)) + p->slot * (size_t)parts;
+}
+
+void qn_quant_place(qn_quant_product *p, void *workspace) {
+    p->rows = workspace;
+    p->slots = (char *)workspace + in_lines((size_t)(p->n_rows * p->chunks) * sizeof(qn_quant_row));
+}
+
+static void unpack(const qn_quant_product *p, const qn_quant_unit *u, int64_t panel, int64_t chunk, int count, uint8_t *aside,
+                   qn_quant_chunk *to) {
+    const uint8_t *from = aside;
+    if (p->packed)
+        from = p->packed +
+               ((u->matrix * p->panels + panel) * (p->k / p->block) + chunk * (QN_CHUNK / p->block)) * p->bytes * QN_PANEL;
+    else {
+        int64_t left = p->m - panel * QN_PANEL;
+        qn_quant_pack(p->type, u->weights + panel * QN_PANEL * p->step + chunk * (QN_CHUNK / p->block) * p->bytes, p->step,
+                      left < QN_PANEL ? (int)left : QN_PANEL, count / p->block, aside);
+    }
+    p->type->unpack(from, count, to);
+}
+
+static void store(const qn_quant_product *p, const qn_quant_unit *u, const float *sums, int width) {
+    int64_t first = u->panel * QN_PANEL, n = u->end * QN_PANEL < p->m ? width : p->m - first;
+    for (int j = 0; j < u->n; j++) {
+        char *y = u->y[j] + first * p->y_step;
+        if (p->y_step == 4) memcpy(y, sums + (int64_t)j * width, (size_t)n * 4);
+        else
+            for (int64_t i = 0; i < n; i++) *(float *)(y + i * p->y_step) = sums[(int64_t)j * width + i];
+    }
+}
+
+void qn_quant_run(const qn_quant_product *p, const qn_quant_unit *u, int64_t part) {
+    char *slot = p->slots + p->slot * (size_t)part;
+    qn_quant_chunk *w = (qn_quant_chunk *)slot;
+    uint8_t *aside = (uint8_t *)slot + in_lines(UNPACKED * sizeof(qn_quant_chunk));
+    float *sums = (float *)(slot + sums_at(p));
+    int width = (int)(u->end - u->panel) * QN_PANEL, abreast = u->n == 1 ? QN_DOT_PANELS_ONE : QN_DOT_PANELS;
+    const qn_quant_row *x[QN_QUANT_ROWS];
+    memset(sums, 0, (size_t)(u->n * width) * sizeof(float));
+    for (int64_t c = 0; c < p->chunks; c++) {
+        int count = p->k - c * QN_CHUNK < QN_CHUNK ? (int)(p->k - c * QN_CHUNK) : QN_CHUNK;
+        for (int j = 0; j < u->n; j++) x[j] = p->rows + c * p->n_rows + u->x[j];
+        for (int64_t first = u->panel; first < u->end; first += abreast) {
+            int some = u->end - first < abreast ? (int)(u->end - first) : abreast;
+            for (int i = 0; i < some; i++) unpack(p, u, first + i, c, count, aside, w + i);
+            qn_quant_dots(p->type, w, some, x, u->n, count, sums + (first - u->panel) * QN_PANEL, width);
+        }
+    }
+    store(p, u, sums, width);
+}

@@ -1,0 +1,120 @@
+/* The table of block types, packing of their rows into panels, and the quantising of activations. */
+#include "cpu/kd_unpack.h"
+
+#include <float.h>
+
+/* ---- Types: dtype, group, has a minimum, offset, wide, fields of a block as (bytes of an element, elements), unpacking. */
+
+enum { WIDE_OFFSET = VU_WIDE_FLIP & 255u };
+
+static const qn_quant_type types[] = {
+    {QN_DTYPE_Q4_0, 32, 0, 8, 0, {2, 1, 4, 4}, QN_K(unpack_q4_0)},
+    {QN_DTYPE_Q4_1, 32, 1, 0, 0, {2, 2, 4, 4}, QN_K(unpack_q4_1)},
+    {QN_DTYPE_Q5_0, 32, 0, 16, 0, {2, 1, 4, 5}, QN_K(unpack_q5_0)},
+    {QN_DTYPE_Q5_1, 32, 1, 0, 0, {2, 2, 4, 5}, QN_K(unpack_q5_1)},
+    {QN_DTYPE_Q8_0, 32, 0, WIDE_OFFSET, 1, {2, 1, 4, 8}, QN_K(unpack_q8_0)},
+    {QN_DTYPE_Q8_1, 32, 0, WIDE_OFFSET, 1, {2, 2, 4, 8}, QN_K(unpack_q8_1)},
+    {QN_DTYPE_Q2_K, 16, 1, 0, 0, {4, 20, 2, 2}, QN_K(unpack_q2_k)},
+    {QN_DTYPE_Q3_K, 16, 0, 4, 0, {4, 27, 2, 1}, QN_K(unpack_q3_k)},
+    {QN_DTYPE_Q4_K, 32, 1, 0, 0, {2, 2, 4, 35}, QN_K(unpack_q4_k)},
+    {QN_DTYPE_Q5_K, 32, 1, 0, 0, {2, 2, 4, 43}, QN_K(unpack_q5_k)},
+    {QN_DTYPE_Q6_K, 16, 0, 32, 0, {4, 52, 2, 1}, QN_K(unpack_q6_k)},
+    {QN_DTYPE_Q8_K, 32, 0, WIDE_OFFSET, 1, {4, 65, 2, 16}, QN_K(unpack_q8_k)},
+    {QN_DTYPE_IQ2_XXS, 32, 0, 64, 0, {2, 1, 4, 16}, QN_K(unpack_iq2_xxs)},
+    {QN_DTYPE_IQ2_XS, 16, 0, 64, 0, {2, 1, 4, 18}, QN_K(unpack_iq2_xs)},
+    {QN_DTYPE_IQ3_XXS, 32, 0, 64, 0, {2, 1, 4, 24}, QN_K(unpack_iq3_xxs)},
+    {QN_DTYPE_IQ1_S, 32, 0, 9, 0, {2, 1, 4, 12}, QN_K(unpack_iq1_s)},
+    {QN_DTYPE_IQ4_NL, 32, 0, WIDE_OFFSET, 1, {2, 1, 4, 4}, QN_K(unpack_iq4_nl)},
+    {QN_DTYPE_IQ3_S, 32, 0, 64, 0, {2, 1, 4, 27}, QN_K(unpack_iq3_s)},
+    {QN_DTYPE_IQ2_S, 16, 0, 64, 0, {2, 1, 4, 20}, QN_K(unpack_iq2_s)},
+    {QN_DTYPE_IQ4_XS, 32, 0, WIDE_OFFSET, 1, {2, 2, 4, 33}, QN_K(unpack_iq4_xs)},
+    {QN_DTYPE_IQ1_M, 16, 0, 9, 0, {4, 14}, QN_K(unpack_iq1_m)},
+    {QN_DTYPE_TQ1_0, 32, 0, 1, 0, {4, 13, 2, 1}, QN_K(unpack_tq1_0)},
+    {QN_DTYPE_TQ2_0, 32, 0, 1, 0, {4, 16, 2, 1}, QN_K(unpack_tq2_0)},
+    {QN_DTYPE_MXFP4, 32, 0, 12, 0, {1, 1, 4, 4}, QN_K(unpack_mxfp4)},
+    {QN_DTYPE_NVFP4, 16, 0, 12, 0, {4, 9}, QN_K(unpack_nvfp4)},
+    {QN_DTYPE_Q1_0, 32, 0, 1, 0, {2, 1, 4, 4}, QN_K(unpack_q1_0)},
+    {QN_DTYPE_Q2_0, 32, 0, 1, 0, {2, 1, 4, 4}, QN_K(unpack_q2_0)},
+};
+
+const qn_quant_type *qn_quant_type_of(uint32_t dtype) {
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (types[i].dtype == dtype) return &types[i];
+    return NULL;
+}
+
+/* ---- Packing */
+
+/* One field: its elements one after the other, of each the rows side by side. */
+static uint8_t *pack_field(const uint8_t *rows, int64_t step, int n, int size, int count, uint8_t *to) {
+    for (int i = 0; i < count; i++, rows += size, to += size * QN_PANEL) {
+        if (size == 4)
+            for (int r = 0; r < n; r++) memcpy(to + 4 * r, rows + r * step, 4);
+        else if (size == 2)
+            for (int r = 0; r < n; r++) memcpy(to + 2 * r, rows + r * step, 2);
+        else
+            for (int r = 0; r < n; r++) to[r] = rows[r * step];
+        if (n < QN_PANEL) memset(to + size * n, 0, (size_t)(size * (QN_PANEL - n)));
+    }
+    return to;
+}
+
+void qn_quant_pack(const qn_quant_type *t, const uint8_t *rows, int64_t step, int n, int64_t blocks, uint8_t *panel) {
+    for (int64_t b = 0; b < blocks; b++)
+        for (int s = 0; s < QN_SEGMENTS && t->segment[2 * s]; s++) {
+            int size = t->segment[2 * s], count = t->segment[2 * s + 1];
+            panel = pack_field(rows, step, n, size, count, panel);
+            rows += size * count;
+        }
+}
+
+/* ---- Activations */
+
+/* 32 elements. A block that holds NaN or infinity gets the scale NaN, and so does every sum it is part of. One whose largest magnitude
+ * is too small to divide by counts as zero. */
+static void activate_32(const float *x, int8_t *q, float *d) {
+    vf most = vf_zero(), bad = vf_zero();
+    for (int i = 0; i < 32; i += VF_N) {
+        vf v = vf_load(x + i);
+        most = vf_max(most, vf_abs(v));
+        bad = bad + v * vf_zero();
+    }
+    float peak = vf_most(most), inverse = peak > 0x1p-100f ? 127.0f / peak : 0.0f;
+    *d = peak / 127.0f + vf_most(bad);
+    if (!(*d == *d)) inverse = 0.0f;
+    for (int i = 0; i < 32; i += VF_N) {
+        vi r = vi_from_f(vf_round(vf_load(x + i) * vf_set1(inverse)));
+        for (int l = 0; l < VF_N; l++) q[i + l] = (int8_t)r[l];
+    }
+}
+
+static float load_one(const char *x, uint32_t dtype) {
+    if (dtype == QN_DTYPE_F32) return *(const float *)x;
+    return dtype == QN_DTYPE_F16 ? qn_f16_to_f32(*(const uint16_t *)x) : qn_bf16_to_f32(*(const uint16_t *)x);
+}
+
+static void load_32(const char *x, uint32_t dtype, int64_t step, float *to) {
+    if (step != (dtype == QN_DTYPE_F32 ? 4 : 2)) {
+        for (int i = 0; i < 32; i++) to[i] = load_one(x + i * step, dtype);
+        return;
+    }
+    for (int i = 0; i < 32; i += VF_N) {
+        if (dtype == QN_DTYPE_F32) vf_store(to + i, vf_load((const float *)x + i));
+        else if (dtype == QN_DTYPE_F16) vf_store(to + i, vf_load_h((const uint16_t *)x + i));
+        else vf_store(to + i, vf_load_b((const uint16_t *)x + i));
+    }
+}
+
+void qn_quant_activate(const char *x, uint32_t dtype, int64_t step, int count, int group, qn_quant_row *to) {
+    for (int b = 0; b < count / 32; b++) {
+        float t[32];
+        load_32(x + 32 * b * step, dtype, step, t);
+        activate_32(t, to->q + 32 * b, &to->d[b]);
+        for (int g = 0; g < 32 / group; g++) {
+            int32_t sum = 0;
+            for (int i = 0; i < group; i++) sum += to->q[32 * b + g * group + i];
+            to->sum[b * (32 / group) + g] = sum;
+            to->total[b * (32 / group) + g] = to->d[b] * (float)sum;
+        }
+    }
+}

@@ -1,0 +1,117 @@
+/* Products of weights in blocks with rows of f32, which are quantised to 8 bits on the way.
+ *
+ * All types take one road. Sixteen rows of weights make a panel: the bytes of their blocks, field by field, the rows of a field side
+ * by side, so that what is one row's word is one lane of a vector. A chunk of a panel (256 elements deep) is unpacked into bytes and
+ * f32 scales, which stay in the first cache while all rows of activations pass by. Only the unpacking knows the type.
+ *
+ * The bits of a result: for every group of 16 or 32 elements an exact integer sum, then sum = fma(integer, weight scale * activation
+ * scale, sum), and for types with a minimum sum = fma(minimum, sum of activations, sum); groups in order, one chain from first to
+ * last. So a row's result is the same whatever rows are computed with it, and whether weights are packed or not. */
+#ifndef QN_CPU_KD_QUANT_H
+#define QN_CPU_KD_QUANT_H
+
+#include "cpu/kernel.h"
+#include "cpu/simd/simd_dot.h"
+
+enum { QN_PANEL = 16, QN_CHUNK = 256, QN_PANEL_VECTORS = QN_PANEL / VF_N };
+
+/* Rows of activations at a time, panels beside each other when there are several, and when there is one: so that integer and float
+ * sums fit the registers, and one row still keeps several streams of weights in flight. */
+#if defined(__AVX512F__)
+enum { QN_DOT_ROWS = 6, QN_DOT_PANELS = 2, QN_DOT_PANELS_ONE = 4 };
+#elif defined(__AVX2__)
+enum { QN_DOT_ROWS = 3, QN_DOT_PANELS = 1, QN_DOT_PANELS_ONE = 2 };
+#elif defined(__aarch64__) && !defined(QN_AT_c)
+enum { QN_DOT_ROWS = 3, QN_DOT_PANELS = 1, QN_DOT_PANELS_ONE = 2 };
+#else
+enum { QN_DOT_ROWS = 2, QN_DOT_PANELS = 1, QN_DOT_PANELS_ONE = 1 };
+#endif
+
+/* A chunk of a panel, ready to be multiplied. Four elements of a row are one word. */
+typedef struct qn_quant_chunk {
+    uint32_t codes[QN_CHUNK / 4][QN_PANEL];
+    float scale[QN_CHUNK / 16][QN_PANEL]; /* by group */
+    float least[QN_CHUNK / 16][QN_PANEL]; /* for types that have it: value = scale * (code - offset) + least */
+} qn_quant_chunk;
+
+/* A chunk of a row of activations. */
+typedef struct qn_quant_row {
+    int8_t q[QN_CHUNK];         /* -127 to 127 */
+    float d[QN_CHUNK / 32];     /* value = d * q */
+    int32_t sum[QN_CHUNK / 16]; /* of q over each of the weights' groups */
+    float total[QN_CHUNK / 16]; /* d * sum */
+} qn_quant_row;
+
+/* Unpacks `count` elements (whole blocks) of all rows. */
+typedef void (*qn_unpack_fn)(const uint8_t *panel, int count, qn_quant_chunk *to);
+
+enum { QN_SEGMENTS = 5 };
+typedef struct qn_quant_type {
+    uint32_t dtype;
+    uint8_t group; /* 16 or 32 elements under one scale */
+    uint8_t has_least;
+    uint8_t offset;                   /* what codes are too large by */
+    uint8_t is_wide;                  /* codes are signed bytes of full range */
+    uint8_t segment[QN_SEGMENTS * 2]; /* fields of a block: bytes of an element, elements; 0 ends the list */
+    qn_unpack_fn unpack;
+} qn_quant_type;
+
+/* NULL: not a block type. */
+#define qn_quant_type_of QN_K(quant_type_of)
+const qn_quant_type *qn_quant_type_of(uint32_t dtype);
+
+/* Blocks of n rows (at most 16; `step` bytes apart, the others are taken for zero) into a panel of so many blocks. */
+#define qn_quant_pack QN_K(quant_pack)
+void qn_quant_pack(const qn_quant_type *t, const uint8_t *rows, int64_t step, int n, int64_t blocks, uint8_t *panel);
+
+/* A chunk of a row, count a multiple of 32; elements of f32, f16 or bf16, `step` bytes apart. */
+#define qn_quant_activate QN_K(quant_activate)
+void qn_quant_activate(const char *x, uint32_t dtype, int64_t step, int count, int group, qn_quant_row *to);
+
+/* sums[j * step + lane] of n rows of activations over a chunk of panels that lie beside each other, at most QN_DOT_PANELS of them, or
+ * QN_DOT_PANELS_ONE when n is 1. */
+#define qn_quant_dots QN_K(quant_dots)
+void qn_quant_dots(const qn_quant_type *t, const qn_quant_chunk *w, int panels, const qn_quant_row *const *x, int n, int count,
+                   float *sums, int step);
+
+/* ---- Whole products */
+
+enum { QN_QUANT_ROWS = 256, QN_QUANT_PANELS = 8, QN_QUANT_PANELS_ONE = 4 }; /* of a unit: rows, panels, panels for a single row */
+
+/* Matrices of weights and the activations that will meet them, by descriptors alone. */
+typedef struct qn_quant_product {
+    const qn_quant_type *type;
+    int64_t m, k, panels, chunks; /* rows of a matrix, their length; panels of a matrix, chunks of a panel */
+    int64_t block, bytes;         /* elements and bytes of a block */
+    const uint8_t *packed;        /* all panels of all matrices, or NULL */
+    int64_t step;                 /* bytes between rows of weights */
+    int64_t n_rows;               /* of activations, all together */
+    uint32_t x_dtype;
+    int64_t x_step;     /* bytes between their elements */
+    int64_t y_step;     /* bytes between elements of a row of results, which are f32 */
+    qn_quant_row *rows; /* in the workspace: [chunk][row] */
+    char *slots;        /* and what each part has for itself */
+    size_t slot;
+} qn_quant_product;
+
+/* 0: weights that are not in blocks side by side, or activations that are no floats. Sizes are set, pointers are not. */
+#define qn_quant_describe QN_K(quant_describe)
+int qn_quant_describe(qn_quant_product *p, const qn_tensor *weights, const qn_tensor *x, const qn_tensor *y, int64_t n_rows);
+/* Bytes of workspace for so many parts, and the workspace put to use. */
+#define qn_quant_workspace QN_K(quant_workspace)
+#define qn_quant_place QN_K(quant_place)
+size_t qn_quant_workspace(qn_quant_product *p, int64_t parts);
+void qn_quant_place(qn_quant_product *p, void *workspace);
+
+/* A unit of a product: panels [panel, end) of one matrix with up to QN_QUANT_ROWS rows. */
+typedef struct qn_quant_unit {
+    int64_t matrix, panel, end;
+    const uint8_t *weights; /* first row of the matrix, when it is not packed */
+    int n;
+    int64_t x[QN_QUANT_ROWS]; /* row numbers of activations */
+    char *y[QN_QUANT_ROWS];   /* rows of results */
+} qn_quant_unit;
+#define qn_quant_run QN_K(quant_run)
+void qn_quant_run(const qn_quant_product *p, const qn_quant_unit *u, int64_t part);
+
+#endif

@@ -1,0 +1,103 @@
+/* Small integers four to a 32-bit lane, for the products of quantised weights.
+ *
+ *   vu                     VF_N lanes of 32 bits, here each of four bytes
+ *   vu_load, vu_store      any address
+ *   vi_dot4(s, w, x)       s + the four products of a lane of w with x, the same four bytes for every lane. w is unsigned and at most
+ *                          127, x signed, neither is -128
+ *   vi_dot4_wide(s, w, x)  the same for weights of full range: signed bytes, or VU_WIDE_FLIP set and 128 more than they are
+ *   vu_table16(t, w)       t[byte] for bytes below 16
+ *   vu_pick16(t, i)        t[i] of a table of an even number of 16-bit entries */
+#ifndef QN_CPU_SIMD_SIMD_DOT_H
+#define QN_CPU_SIMD_SIMD_DOT_H
+
+#include "cpu/simd/simd_turn.h"
+
+static inline vu vu_load(const void *p) {
+    vu v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+static inline void vu_store(void *p, vu a) { memcpy(p, &a, sizeof a); }
+static inline vu vu_set1(uint32_t a) { return (vu)vi_set1((int32_t)a); }
+
+#if defined(__AVX512VNNI__)
+#define VU_WIDE_FLIP 0x80808080u
+static inline vi vi_dot4(vi s, vu w, int32_t x) { return (vi)_mm512_dpbusd_epi32((__m512i)s, (__m512i)w, _mm512_set1_epi32(x)); }
+static inline vi vi_dot4_wide(vi s, vu w, int32_t x) { return vi_dot4(s, w, x); }
+#elif defined(__AVXVNNI__)
+#define VU_WIDE_FLIP 0x80808080u
+static inline vi vi_dot4(vi s, vu w, int32_t x) {
+    return (vi)_mm256_dpbusd_avx_epi32((__m256i)s, (__m256i)w, _mm256_set1_epi32(x));
+}
+static inline vi vi_dot4_wide(vi s, vu w, int32_t x) { return vi_dot4(s, w, x); }
+#elif defined(__AVX2__)
+#define VU_WIDE_FLIP 0u
+static inline vi vi_dot4(vi s, vu w, int32_t x) {
+    __m256i pairs = _mm256_maddubs_epi16((__m256i)w, _mm256_set1_epi32(x));
+    return s + (vi)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+}
+/* |w| times x with the sign of w: pairs stay below 2^15. */
+static inline vi vi_dot4_wide(vi s, vu w, int32_t x) {
+    __m256i turned = _mm256_sign_epi8(_mm256_set1_epi32(x), (__m256i)w);
+    __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8((__m256i)w), turned);
+    return s + (vi)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+}
+#elif defined(__aarch64__) && !defined(QN_AT_c) && defined(__ARM_FEATURE_DOTPROD)
+#define VU_WIDE_FLIP 0u
+static inline vi vi_dot4_wide(vi s, vu w, int32_t x) {
+    return (vi)vdotq_s32((int32x4_t)s, (int8x16_t)w, vreinterpretq_s8_s32(vdupq_n_s32(x)));
+}
+static inline vi vi_dot4(vi s, vu w, int32_t x) { return vi_dot4_wide(s, w, x); }
+#elif defined(__aarch64__) && !defined(QN_AT_c)
+#define VU_WIDE_FLIP 0u
+static inline vi vi_dot4_wide(vi s, vu w, int32_t x) {
+    int8x16_t four = vreinterpretq_s8_s32(vdupq_n_s32(x));
+    int16x8_t low = vmull_s8(vget_low_s8((int8x16_t)w), vget_low_s8(four));
+    int16x8_t high = vmull_high_s8((int8x16_t)w, four);
+    return (vi)vaddq_s32((int32x4_t)s, vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)));
+}
+static inline vi vi_dot4(vi s, vu w, int32_t x) { return vi_dot4_wide(s, w, x); }
+#else
+#define VU_WIDE_FLIP 0u
+typedef int16_t vs __attribute__((vector_size(VF_N * 4)));
+static inline vi vi_pair_sums(vs p) { return ((vi)p << 16 >> 16) + ((vi)p >> 16); }
+/* Even and odd bytes apart: a product of two bytes fits 16 bits. */
+static inline vi vi_dot4_wide(vi s, vu w, int32_t x) {
+    vs even = (vs)w << 8 >> 8, odd = (vs)w >> 8, four = (vs)vi_set1(x);
+    return s + vi_pair_sums(even * (four << 8 >> 8)) + vi_pair_sums(odd * (four >> 8));
+}
+static inline vi vi_dot4(vi s, vu w, int32_t x) { return vi_dot4_wide(s, w, x); }
+#endif
+
+#if defined(__AVX512F__)
+static inline vu vu_table16(const uint8_t *t, vu w) {
+    return (vu)_mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)t)), (__m512i)w);
+}
+static inline vu vu_pick16(const uint16_t *t, vu i) {
+    return (vu)_mm512_i32gather_epi32((__m512i)(i >> 1), t, 4) >> ((i & 1u) << 4) & 0xffffu;
+}
+#elif defined(__AVX2__)
+static inline vu vu_table16(const uint8_t *t, vu w) {
+    return (vu)_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)t)), (__m256i)w);
+}
+static inline vu vu_pick16(const uint16_t *t, vu i) {
+    return (vu)_mm256_i32gather_epi32((const int *)(const void *)t, (__m256i)(i >> 1), 4) >> ((i & 1u) << 4) & 0xffffu;
+}
+#else
+#if defined(__aarch64__) && !defined(QN_AT_c)
+static inline vu vu_table16(const uint8_t *t, vu w) { return (vu)vqtbl1q_u8(vld1q_u8(t), (uint8x16_t)w); }
+#else
+static inline vu vu_table16(const uint8_t *t, vu w) {
+    uint8_t b[VF_N * 4];
+    vu_store(b, w);
+    for (int i = 0; i < VF_N * 4; i++) b[i] = t[b[i] & 15];
+    return vu_load(b);
+}
+#endif
+static inline vu vu_pick16(const uint16_t *t, vu i) {
+    for (int l = 0; l < VF_N; l++) i[l] = t[i[l]];
+    return i;
+}
+#endif
+
+#endif

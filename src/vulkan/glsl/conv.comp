@@ -1,0 +1,131 @@
+#version 450
+// Convolutions as products that gather their operands: y[j][i] = sum over k of b(j, k) a(i, k). FN 0: conv, i an output place of the
+// batch, j a channel, k a channel of x and a tap. FN 1: conv_transpose, i a sample. FN 2: the weights' gradient, i a channel and a tap,
+// k an output place of the batch. The z axis of the grid has the groups, and for FN 2 parts of k that are added up later.
+// A workgroup makes a tile of 64 by 64, a lane 4 by 4 of it; every element adds in the order of k.
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+layout(local_size_x = 256) in;
+
+// Must agree with conv_block in vk_pack_conv.c. Axes are width, height, depth. "few" has the values at the windows' outputs, "many"
+// the samples under them; strides of each tensor are those of its three axes, then of its channels, then of the batch.
+layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Block {
+    uint64_t few, many, weights, bias;
+    int s_few[5], s_many[5], s_weights[5];
+    int inside[3], outside[3], taps[3], stride[3], pad[3], dilation[3];
+    uint few_group, many_group, groups, n_i, n_j, n_k, part, part_step;
+};
+
+Block B;
+const uint TILE = 64, SLICE = 16, PITCH = TILE + 4;
+shared float part_a[SLICE * PITCH];
+shared float part_b[SLICE * PITCH];
+
+// A place of an image: its number in the batch and where along the axes.
+struct Spot { uint n; int x, y, z; };
+
+Spot output_of(uint i) {
+    uint w = uint(B.outside[0]), h = uint(B.outside[1]), d = uint(B.outside[2]), r = i / w, s = r / h;
+    return Spot(s / d, int(i - r * w), int(r - s * h), int(s % d));
+}
+Spot sample_of(uint i) {
+    uint w = uint(B.inside[0]), h = uint(B.inside[1]), d = uint(B.inside[2]), r = i / w, s = r / h;
+    return Spot(s / d, int(i - r * w), int(r - s * h), int(s % d));
+}
+// A channel, in n, and a tap.
+Spot tap_of(uint k) {
+    uint w = uint(B.taps[0]), h = uint(B.taps[1]), d = uint(B.taps[2]), r = k / w, s = r / h;
+    return Spot(s / d, int(k - r * w), int(r - s * h), int(s % d));
+}
+
+float many_at(uint n, uint channel, int x, int y, int z) {
+    if (x < 0 || y < 0 || z < 0 || x >= B.inside[0] || y >= B.inside[1] || z >= B.inside[2]) return 0.0;
+    return load(TYPE_A, B.many, int64_t(x) * B.s_many[0] + int64_t(y) * B.s_many[1] + int64_t(z) * B.s_many[2] +
+                                int64_t(channel) * B.s_many[3] + int64_t(n) * B.s_many[4]);
+}
+float few_at(uint type, uint n, uint channel, int x, int y, int z) {
+    return load(type, B.few, int64_t(x) * B.s_few[0] + int64_t(y) * B.s_few[1] + int64_t(z) * B.s_few[2] +
+                             int64_t(channel) * B.s_few[3] + int64_t(n) * B.s_few[4]);
+}
+float weight_at(uint few, uint many, Spot t) {
+    return load(TYPE_B, B.weights, int64_t(t.x) * B.s_weights[0] + int64_t(t.y) * B.s_weights[1] + int64_t(t.z) * B.s_weights[2] +
+                                   int64_t(many) * B.s_weights[3] + int64_t(few) * B.s_weights[4]);
+}
+
+int sample_under(int output_at, int tap, uint axis) { return output_at * B.stride[axis] + tap * B.dilation[axis] - B.pad[axis]; }
+// The output that has this sample at this tap, -1 when there is none.
+int output_over(int at, int tap, uint axis) {
+    int x = at + B.pad[axis] - tap * B.dilation[axis];
+    if (x < 0 || x % B.stride[axis] != 0) return -1;
+    x /= B.stride[axis];
+    return x < B.outside[axis] ? x : -1;
+}
+
+float value_a(Spot i, uint k, uint g) {
+    if (FN == 2) {
+        Spot o = output_of(k);
+        return many_at(o.n, g * B.many_group + i.n, sample_under(o.x, i.x, 0), sample_under(o.y, i.y, 1), sample_under(o.z, i.z, 2));
+    }
+    Spot t = tap_of(k);
+    if (FN == 0)
+        return many_at(i.n, g * B.many_group + t.n, sample_under(i.x, t.x, 0), sample_under(i.y, t.y, 1), sample_under(i.z, t.z, 2));
+    int x = output_over(i.x, t.x, 0), y = output_over(i.y, t.y, 1), z = output_over(i.z, t.z, 2);
+    return x < 0 || y < 0 || z < 0 ? 0.0 : few_at(TYPE_A, i.n, g * B.few_group + t.n, x, y, z);
+}
+
+float value_b(uint j, uint k, uint g) {
+    if (FN == 2) {
+        Spot o = output_of(k);
+        return few_at(TYPE_B, o.n, g * B.few_group + j, o.x, o.y, o.z);
+    }
+    Spot t = tap_of(k);
+    return FN == 0 ? weight_at(g * B.few_group + j, t.n, t) : weight_at(g * B.few_group + t.n, j, t);
+}
+
+void put(uint i, uint j, uint g, uint split, float v) {
+    if (FN == 2) {
+        Spot t = tap_of(i);
+        store(TYPE_Y, push.y, int64_t(t.x) * B.s_weights[0] + int64_t(t.y) * B.s_weights[1] + int64_t(t.z) * B.s_weights[2] +
+                              int64_t(t.n) * B.s_weights[3] + int64_t(g * B.few_group + j) * B.s_weights[4] +
+                              int64_t(split) * int(B.part_step), v);
+        return;
+    }
+    uint channel = g * (FN == 0 ? B.few_group : B.many_group) + j;
+    if (B.bias != 0) v += load(push.p[2], B.bias, int64_t(channel) * int(push.p[3]));
+    Spot s = FN == 0 ? output_of(i) : sample_of(i);
+    store(TYPE_Y, push.y, int64_t(s.x) * push.sy[0] + int64_t(s.y) * push.sy[1] + int64_t(s.z) * push.sy[2] +
+                          int64_t(channel) * push.sy[3] + int64_t(s.n) * int(push.p[4]), v);
+}
+
+void main() {
+    B = Block(address(0));
+    uint lane = gl_LocalInvocationID.x, i0 = gl_WorkGroupID.x * TILE, j0 = gl_WorkGroupID.y * TILE;
+    uint g = gl_WorkGroupID.z % B.groups, split = gl_WorkGroupID.z / B.groups;
+    uint k_from = split * B.part, k_end = min(B.n_k, k_from + B.part);
+    uint li = lane % 16, lj = lane / 16, r = lane % 64;
+    float sum[16];
+    for (uint e = 0; e < 16; e++) sum[e] = 0.0;
+    Spot mine = FN == 0 ? output_of(i0 + r) : FN == 1 ? sample_of(i0 + r) : tap_of(i0 + r);
+    for (uint k0 = k_from; k0 < k_end; k0 += SLICE) {
+        for (uint e = lane / 64; e < SLICE; e += 4) {
+            uint k = k0 + e;
+            part_a[e * PITCH + r] = k < k_end && i0 + r < B.n_i ? value_a(mine, k, g) : 0.0;
+            part_b[e * PITCH + r] = k < k_end && j0 + r < B.n_j ? value_b(j0 + r, k, g) : 0.0;
+        }
+        barrier();
+        uint most = min(SLICE, k_end - k0);
+        for (uint k = 0; k < most; k++) {
+            float va[4], vb[4];
+            for (uint e = 0; e < 4; e++) {
+                va[e] = part_a[k * PITCH + li + 16 * e];
+                vb[e] = part_b[k * PITCH + lj + 16 * e];
+            }
+            for (uint e = 0; e < 16; e++) sum[e] += va[e % 4] * vb[e / 4];
+        }
+        barrier();
+    }
+    for (uint e = 0; e < 16; e++) {
+        uint i = i0 + li + 16 * (e % 4), j = j0 + lj + 16 * (e / 4);
+        if (i < B.n_i && j < B.n_j) put(i, j, g, split, sum[e]);
+    }
+}
