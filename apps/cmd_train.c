@@ -252,9 +252,9 @@ static int run(const options *o) {
     clock_gettime(CLOCK_MONOTONIC, &to);
     good = good && test(&r, &percent, &hash);
     if (good)
-        printf("accuracy %.2f %% of %u test images after %ld steps; weights %016llx; %.1f s with %d threads\n", percent,
+        printf("accuracy %.2f %% of %u test images after %ld steps; weights %016llx; %.1f s\n", percent,
                r.check.n, r.t, (unsigned long long)hash,
-               (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec), qn_pool_threads(pool));
+               (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec));
     finish(&r);
     qn_device_close(device);
     qn_pool_destroy(pool);

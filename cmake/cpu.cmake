@@ -23,7 +23,10 @@ else()
 endif()
 
 # Under sanitizers the unrolled tiles take minutes at -O3.
-set(kernel_speed $<IF:$<BOOL:${QUERN_SANITIZE}>,-O1,-O3>)
+set(kernel_speed -O3)
+if(QUERN_SANITIZE) # a list with commas, which no generator expression takes
+    set(kernel_speed -O1)
+endif()
 set(kernel_objects "")
 foreach(level ${levels})
     set(sources ${dot_sources})

@@ -64,6 +64,18 @@ release_tests() {
     run release/check-test build/qn_check test
     run release/check-grad build/qn_check grad
     run release/check-graphs build/qn_check graphs
+    run release/check-kernels build/qn_check kernels
+    run release/example-train build/tests/example_train
+    run release/example-state build/tests/example_state
+    run release/plan-gpt2 sh -c 'build/quern plan --example gpt2 | tee build/plan.txt | grep -E "arena: 1\.0[0-9]+ times the lower bound"'
+    run release/model-files python3 tests/format/check_cli.py build/quern
+    if [ -d ../shared/data/mnist ]; then
+        run release/train-mnist sh -c 'one=$(build/quern train --example mnist --images 3200 --epochs 1 --threads 1 --require 85) &&
+            two=$(build/quern train --example mnist --images 3200 --epochs 1 --threads 2 --require 85) &&
+            echo "$one" && echo "$two" && [ "${one%;*}" = "${two%;*}" ]'
+    else
+        skip release/train-mnist "no ../shared/data/mnist beside this checkout"
+    fi
     run release/check-vectors-mini build/qn_check vectors tests/golden/vectors-mini
     run release/check-fuzz build/qn_check fuzz --seconds 10
     if [ -d ../shared/data/op-vectors ]; then
@@ -98,6 +110,7 @@ asan_tests() {
     run asan/check-test build/asan/qn_check test --quick
     run asan/check-grad build/asan/qn_check grad --quick
     run asan/check-graphs build/asan/qn_check graphs --quick
+    run asan/check-kernels build/asan/qn_check kernels --quick
     run asan/check-fuzz build/asan/qn_check fuzz --seconds 20
     profile_tests asan build/asan
 }
@@ -107,10 +120,10 @@ clang_tests() {
     run clang/check-test build/clang/qn_check test --quick
 }
 
-# The recorder is where threads meet.
+# Where threads meet: the recorder, the pool, and plans that are cancelled from outside.
 tsan_tests() {
-    build tsan build/tsan test_record || return
-    run tsan/test_record build/tsan/tests/test_record
+    build tsan build/tsan test_record test_pool test_plan_runs || return
+    for test in test_record test_pool test_plan_runs; do run "tsan/$test" "build/tsan/tests/$test"; done
 }
 
 # Reads of memory that nobody wrote, which the address sanitizer cannot see.
@@ -142,6 +155,7 @@ cross_tests() {
         return
     fi
     run "$other/check-test" "qemu-$other-static" -L "/usr/$other-linux-gnu" "build/$other/qn_check" test --quick
+    run "$other/check-kernels" "qemu-$other-static" -cpu max -L "/usr/$other-linux-gnu" "build/$other/qn_check" kernels --quick
 }
 
 run layers python3 tools/check_layers.py

@@ -165,7 +165,6 @@ QN_API qn_status qn_pool_create(int threads, qn_pool **pool);
 typedef void (*qn_pool_run_fn)(void *user, int64_t parts, void (*task)(void *arg, int64_t part), void *arg);
 QN_API qn_status qn_pool_borrow(qn_pool_run_fn run, void *user, int threads, qn_pool **pool);
 QN_API void qn_pool_destroy(qn_pool *pool); /* no context or plan may be using it */
-QN_API int qn_pool_threads(const qn_pool *pool);
 
 /* ---- Context ------------------------------------------------------------------------------------------------------ */
 

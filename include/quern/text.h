@@ -108,8 +108,8 @@ enum {
 };
 
 /* Any bytes, also invalid UTF-8, which survives in every model that has tokens for all bytes (in others it becomes U+FFFD or the
- * unknown token). *count is how many ids the text gives; when
- * that is more than room, the answer is WORKSPACE and ids is not touched. length + 16 ids are enough for almost every text. */
+ * unknown token). *count is how many ids the text gives; when that is more than room, the answer is WORKSPACE and ids is not
+ * touched. length + 16 ids are enough for almost every text. */
 QN_API qn_status qn_tokenizer_encode(const qn_tokenizer *tokenizer, const char *text, size_t length, uint32_t flags, int32_t *ids,
                                      size_t room, size_t *count, qn_error *error);
 
@@ -198,14 +198,14 @@ typedef qn_status (*qn_text_write_fn)(void *user, const char *text, size_t lengt
 
 typedef struct qn_chat_limits { /* 0: the number behind */
     uint32_t size;              /* sizeof(qn_chat_limits) */
-    uint32_t depth;             /* 100: nested expressions, blocks and calls */
+    uint32_t depth;             /* 256: nested expressions, blocks and calls */
     uint64_t steps;             /* 10 million: nodes evaluated */
     uint64_t memory;            /* 256 MiB */
     uint64_t output;            /* 64 MiB */
     int64_t now;                /* seconds since 1970 for strftime_now, in UTC; templates see no other clock */
 } qn_chat_limits;
 
-/* Renders a Jinja template (the subset that published chat templates use; docs/templates.md lists it). context is a JSON
+/* Renders a Jinja template (the subset that published chat templates use; docs/text.md lists it). context is a JSON
  * object; its members are the template's variables: {"messages": [{"role": "user", "content": "..."}],
  * "add_generation_prompt": true, "bos_token": "<s>"}. No file, network, environment or clock is in reach of a template. limits
  * may be NULL. write is called with the whole text once, after everything succeeded. INVALID with line and sentence for a

@@ -41,6 +41,11 @@ void qn_quant_place(qn_quant_product *p, void *workspace) {
     p->slots = (char *)workspace + in_lines((size_t)(p->n_rows * p->chunks) * sizeof(qn_quant_row));
 }
 
+static const uint8_t *chunk_at(const qn_quant_product *p, const qn_quant_unit *u, int64_t panel, int64_t chunk) {
+    return p->packed +
+           ((u->matrix * p->panels + panel) * (p->k / p->block) + chunk * (QN_CHUNK / p->block)) * p->bytes * QN_PANEL;
+}
+
 static void unpack(const qn_quant_product *p, const qn_quant_unit *u, int64_t panel, int64_t chunk, int count, uint8_t *aside,
                    qn_quant_chunk *to) {
     const uint8_t *from = aside;
@@ -53,6 +58,14 @@ static void unpack(const qn_quant_product *p, const qn_quant_unit *u, int64_t pa
                       left < QN_PANEL ? (int)left : QN_PANEL, count / p->block, aside);
     }
     p->type->unpack(from, count, to);
+}
+
+/* The chunk after this one, on its way while this one is multiplied: a stream of weights is read once, and pages end too often for
+ * the processor to guess. */
+static void fetch_ahead(const qn_quant_product *p, const qn_quant_unit *u, int64_t panel, int64_t chunk) {
+    if (!p->packed || chunk + 1 >= p->chunks) return;
+    const uint8_t *next = chunk_at(p, u, panel, chunk + 1);
+    for (size_t i = 0; i < chunk_bytes(p); i += LINE) __builtin_prefetch(next + i, 0, 2);
 }
 
 static void store(const qn_quant_product *p, const qn_quant_unit *u, const float *sums, int width) {
@@ -78,7 +91,10 @@ void qn_quant_run(const qn_quant_product *p, const qn_quant_unit *u, int64_t par
         for (int j = 0; j < u->n; j++) x[j] = p->rows + c * p->n_rows + u->x[j];
         for (int64_t first = u->panel; first < u->end; first += abreast) {
             int some = u->end - first < abreast ? (int)(u->end - first) : abreast;
-            for (int i = 0; i < some; i++) unpack(p, u, first + i, c, count, aside, w + i);
+            for (int i = 0; i < some; i++) {
+                fetch_ahead(p, u, first + i, c);
+                unpack(p, u, first + i, c, count, aside, w + i);
+            }
             qn_quant_dots(p->type, w, some, x, u->n, count, sums + (first - u->panel) * QN_PANEL, width);
         }
     }

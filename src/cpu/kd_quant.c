@@ -1,8 +1,6 @@
 /* The table of block types, packing of their rows into panels, and the quantising of activations. */
 #include "cpu/kd_unpack.h"
 
-#include <float.h>
-
 /* ---- Types: dtype, group, has a minimum, offset, wide, fields of a block as (bytes of an element, elements), unpacking. */
 
 enum { WIDE_OFFSET = VU_WIDE_FLIP & 255u };
@@ -70,51 +68,62 @@ void qn_quant_pack(const qn_quant_type *t, const uint8_t *rows, int64_t step, in
 
 /* ---- Activations */
 
-/* 32 elements. A block that holds NaN or infinity gets the scale NaN, and so does every sum it is part of. One whose largest magnitude
- * is too small to divide by counts as zero. */
-static void activate_32(const float *x, int8_t *q, float *d) {
-    vf most = vf_zero(), bad = vf_zero();
-    for (int i = 0; i < 32; i += VF_N) {
-        vf v = vf_load(x + i);
-        most = vf_max(most, vf_abs(v));
-        bad = bad + v * vf_zero();
-    }
-    float peak = vf_most(most), inverse = peak > 0x1p-100f ? 127.0f / peak : 0.0f;
-    *d = peak / 127.0f + vf_most(bad);
-    if (!(*d == *d)) inverse = 0.0f;
-    for (int i = 0; i < 32; i += VF_N) {
-        vi r = vi_from_f(vf_round(vf_load(x + i) * vf_set1(inverse)));
-        for (int l = 0; l < VF_N; l++) q[i + l] = (int8_t)r[l];
-    }
-}
-
 static float load_one(const char *x, uint32_t dtype) {
     if (dtype == QN_DTYPE_F32) return *(const float *)x;
     return dtype == QN_DTYPE_F16 ? qn_f16_to_f32(*(const uint16_t *)x) : qn_bf16_to_f32(*(const uint16_t *)x);
 }
 
-static void load_32(const char *x, uint32_t dtype, int64_t step, float *to) {
-    if (step != (dtype == QN_DTYPE_F32 ? 4 : 2)) {
-        for (int i = 0; i < 32; i++) to[i] = load_one(x + i * step, dtype);
-        return;
-    }
-    for (int i = 0; i < 32; i += VF_N) {
-        if (dtype == QN_DTYPE_F32) vf_store(to + i, vf_load((const float *)x + i));
-        else if (dtype == QN_DTYPE_F16) vf_store(to + i, vf_load_h((const uint16_t *)x + i));
-        else vf_store(to + i, vf_load_b((const uint16_t *)x + i));
-    }
+static void load_chunk(const char *x, uint32_t dtype, int64_t step, int count, float *to) {
+    if (step != (dtype == QN_DTYPE_F32 ? 4 : 2))
+        for (int i = 0; i < count; i++) to[i] = load_one(x + i * step, dtype);
+    else if (dtype == QN_DTYPE_F32) memcpy(to, x, (size_t)count * 4);
+    else if (dtype == QN_DTYPE_F16)
+        for (int i = 0; i < count; i += VF_N) vf_store(to + i, vf_load_h((const uint16_t *)x + i));
+    else
+        for (int i = 0; i < count; i += VF_N) vf_store(to + i, vf_load_b((const uint16_t *)x + i));
 }
 
+/* Largest magnitude of 32, as bits: those of finite numbers are ordered like the numbers, and all others are above them. */
+static int32_t peak_bits(const float *x) {
+    vi most = vi_bits(vf_abs(vf_load(x)));
+    for (int i = VF_N; i < 32; i += VF_N) most = vi_max(most, vi_bits(vf_abs(vf_load(x + i))));
+    return vi_largest(most);
+}
+
+typedef int8_t vq __attribute__((vector_size(VF_N)));
+
+/* Sixteen elements to integers; their sum. */
+static int32_t round_16(const float *x, float inverse, int8_t *q) {
+    vi sum = vi_set1(0);
+    for (int i = 0; i < 16; i += VF_N) {
+        vi r = vi_from_f(vf_round(vf_load(x + i) * vf_set1(inverse)));
+        vq bytes = __builtin_convertvector(r, vq);
+        memcpy(q + i, &bytes, sizeof bytes);
+        sum += r;
+    }
+    return vi_total(sum);
+}
+
+/* A block of 32 that holds NaN or infinity gets the scale NaN, and so do the sums it is part of. One whose largest magnitude is too
+ * small to divide by counts as zero. */
 void qn_quant_activate(const char *x, uint32_t dtype, int64_t step, int count, int group, qn_quant_row *to) {
-    for (int b = 0; b < count / 32; b++) {
-        float t[32];
-        load_32(x + 32 * b * step, dtype, step, t);
-        activate_32(t, to->q + 32 * b, &to->d[b]);
-        for (int g = 0; g < 32 / group; g++) {
-            int32_t sum = 0;
-            for (int i = 0; i < group; i++) sum += to->q[32 * b + g * group + i];
-            to->sum[b * (32 / group) + g] = sum;
-            to->total[b * (32 / group) + g] = to->d[b] * (float)sum;
+    float t[QN_CHUNK], inverse[QN_CHUNK / 32];
+    int blocks = count / 32;
+    load_chunk(x, dtype, step, count, t);
+    for (int b = 0; b < blocks; b++) {
+        int32_t bits = peak_bits(t + 32 * b);
+        float peak = qn_bits_to_f32((uint32_t)bits);
+        inverse[b] = bits < 0x7f800000 && peak > 0x1p-100f ? 127.0f / peak : 0.0f;
+        to->d[b] = bits < 0x7f800000 ? peak / 127.0f : qn_bits_to_f32(0x7fc00000u);
+    }
+    for (int b = 0; b < blocks; b++) {
+        int32_t low = round_16(t + 32 * b, inverse[b], to->q + 32 * b);
+        int32_t high = round_16(t + 32 * b + 16, inverse[b], to->q + 32 * b + 16);
+        if (group == 32) to->sum[b] = low + high;
+        else {
+            to->sum[2 * b] = low;
+            to->sum[2 * b + 1] = high;
         }
     }
+    for (int g = 0; g < count / group; g++) to->total[g] = to->d[g * group / 32] * (float)to->sum[g];
 }

@@ -350,3 +350,63 @@ void qn_vjp_scan_loop(qn_vjp_call *v) {
     if (v->status == QN_OK && s.d.g->outputs.n) make_scan(v, &s);
     qn_graph_destroy(s.d.g);
 }
+
+/* ---- while_loop. With a bound it is a scan_loop of so many trips, each of which does nothing once the test has failed; without one nobody
+ * knows how much to remember. */
+
+/* What one trip does: the body when the test says so, else nothing. */
+static qn_graph *make_trip(qn_graph *parent, const qn_attr_while_loop *at) {
+    const qn_graph *body = at->body;
+    int n_in = (int)body->inputs.n, n_out = (int)body->outputs.n;
+    qn_graph *trip, *still;
+    qn_attr_cond choice = qn_attr_cond_default();
+    qn_val in[QN_MAX_SRC + 1], out[QN_MAX_DST], same[QN_MAX_SRC];
+    if (qn_ir_body_create(parent, &trip) != QN_OK) return NULL;
+    if (qn_ir_body_create(trip, &still) == QN_OK) {
+        for (int i = 0; i < n_in; i++) {
+            in[1 + i] = add_input(trip, shape_of(body, body->inputs.at[i]));
+            same[i] = add_input(still, shape_of(body, body->inputs.at[i]));
+        }
+        for (int i = 0; i < n_out; i++) add_output(still, same[i]);
+        choice.then_body = body;
+        choice.else_body = still;
+        if (qn_ir_inline(trip, at->test, in + 1, in) == QN_OK)
+            qn_graph_apply(trip, QN_OP_cond, 0, 1 + n_in, in, &choice, n_out, out);
+        qn_graph_destroy(still);
+        for (int i = 0; i < n_out; i++) add_output(trip, out[i]);
+    }
+    if (trip->error.status == QN_OK) return trip;
+    qn_ir_fail(parent, trip->error.status, "the gradient of body: %s", trip->error.text);
+    qn_graph_destroy(trip);
+    return NULL;
+}
+
+void qn_vjp_while_loop(qn_vjp_call *v) {
+    const qn_attr_while_loop *at = v->attr;
+    qn_graph *g = v->emitter->graph, *trip;
+    qn_attr_scan_loop loop = qn_attr_scan_loop_default();
+    qn_vjp_call scan = *v;
+    if (!can_build(v)) return;
+    if (at->max_trips == 0) {
+        qn_vjp_refuse(v, 0, "how often it runs is not known before; with max_trips it has one, and so has scan_loop");
+        return;
+    }
+    loop.n_carry = (int32_t)at->body->outputs.n;
+    loop.length = at->max_trips;
+    trip = make_trip(g, at);
+    loop.body = trip;
+    scan.n_dst = 2 * loop.n_carry;
+    if (!trip || scan.n_dst > QN_MAX_DST || v->n_src >= QN_MAX_SRC) {
+        v->status = qn_ir_fail(g, QN_INVALID, "the gradient of while_loop needs %d outputs and %d sources, %d are the most",
+                               scan.n_dst, v->n_src + 1, QN_MAX_SRC);
+    } else {
+        scan.op = QN_OP_scan_loop;
+        scan.attr = &loop;
+        for (int i = v->n_dst; i < QN_MAX_DST; i++) scan.grad[i] = QN_VAL_NONE;
+        qn_emit_many(&scan, QN_OP_scan_loop, 0, &loop, v->n_src, v->src, scan.n_dst, scan.dst);
+        qn_vjp_scan_loop(&scan);
+        v->status = scan.status;
+        memcpy(v->out, scan.out, sizeof v->out);
+    }
+    qn_graph_destroy(trip);
+}

@@ -80,6 +80,12 @@ int qn_pass_is_pure(const qn_ir_node *n) {
     return 1;
 }
 
+int qn_pass_has_op(const qn_graph *g, int op) {
+    for (size_t k = 0; k < g->nodes.n; k++)
+        if (g->nodes.at[k].op == op) return 1;
+    return 0;
+}
+
 int qn_pass_try(qn_graph *g, int op, int subop, int n_src, const qn_val *src, const void *attr, int n_out, qn_val *out) {
     const qn_shape *shapes[QN_MAX_SRC] = {0};
     _Alignas(16) char room[QN_ATTR_BYTES_MAX];
@@ -124,15 +130,17 @@ static qn_status run_in_body(void *user, const qn_graph *body, qn_graph **made, 
     run.changed = 0;
     qn_status status = run_everywhere(b->p, &run, made);
     b->outside->changed += run.changed;
-    return status;
+    return status == QN_OK && !*made ? qn_ir_rebuild(body, NULL, NULL, NULL, made, error) : status;
 }
 
 static qn_status run_everywhere(const pass *p, qn_pass_run *run, qn_graph **to) {
     in_body b = {p, run};
+    const qn_graph *from = run->from;
+    *to = NULL;
     QN_TRY(p->run(run, to));
-    if ((*to)->bodies.n == 0) return QN_OK;
     qn_graph *flat = *to;
-    qn_status status = qn_ir_rebuild_bodies(flat, run_in_body, &b, to, run->error);
+    if ((flat ? flat : from)->bodies.n == 0) return QN_OK;
+    qn_status status = qn_ir_rebuild_bodies(flat ? flat : from, run_in_body, &b, to, run->error);
     qn_graph_destroy(flat);
     return status;
 }
@@ -146,13 +154,14 @@ static qn_status run_one(const pass *p, const qn_graph *from, const qn_pass_opti
     qn_status status = run_everywhere(p, &run, to);
     uint64_t spent = qn_clock_now() - begin;
     if (status != QN_OK) return qn_error_wrap(error, "pass %s", p->name);
-    if ((o->flags & QN_PASS_VERIFY) && qn_graph_verify(*to, keep_first, fault) != QN_OK) {
+    const qn_graph *now = *to ? *to : from;
+    if ((o->flags & QN_PASS_VERIFY) && *to && qn_graph_verify(*to, keep_first, fault) != QN_OK) {
         qn_graph_destroy(*to);
         *to = NULL;
         return qn_error_set(error, QN_UNEXPECTED, "pass %s made a graph that is not sound: %s", p->name, fault);
     }
     if (o->done)
-        o->done(o->user, &(qn_pass_done){p->name, *to, run.changed, (int32_t)from->nodes.n, (int32_t)(*to)->nodes.n, spent});
+        o->done(o->user, &(qn_pass_done){p->name, now, run.changed, (int32_t)from->nodes.n, (int32_t)now->nodes.n, spent});
     if (changed) *changed = run.changed;
     return QN_OK;
 }
@@ -165,7 +174,8 @@ qn_status qn_graph_pass(const qn_graph *graph, const char *name, qn_graph **out,
     *out = NULL;
     if (!p) return qn_error_set(error, QN_INVALID, "there is no pass '%s'", name);
     if (graph->error.status != QN_OK) return qn_graph_error(graph, error);
-    return run_one(p, graph, &no_options, NULL, out, changed, error);
+    QN_TRY(run_one(p, graph, &no_options, NULL, out, changed, error));
+    return *out ? QN_OK : qn_ir_rebuild(graph, NULL, NULL, NULL, out, error);
 }
 
 /* Runs one pass over what there is so far, which is then let go. */
@@ -174,6 +184,7 @@ static qn_status advance(const pass *p, const qn_graph *graph, const qn_pass_opt
     qn_graph *next;
     if (qn_pass_listed(o->skip, p->name)) return QN_OK;
     qn_status status = run_one(p, *out ? *out : graph, o, left, &next, NULL, error);
+    if (status == QN_OK && !next) return QN_OK; /* nothing to do: what there is goes on */
     qn_graph_destroy(*out);
     *out = next;
     return status;

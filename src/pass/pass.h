@@ -14,6 +14,7 @@ typedef struct qn_pass_run {
     qn_error *error;
 } qn_pass_run;
 
+/* *to stays NULL when there is nothing to do. */
 #define QN_PASS(name, summary) qn_status qn_pass_##name(qn_pass_run *run, qn_graph **to);
 #include "pass/passes.def"
 #undef QN_PASS
@@ -27,6 +28,8 @@ int qn_pass_claims(const qn_pass_run *run, int op, int subop, const qn_graph *g,
 /* Whether a name is in a list of names separated by commas. */
 int qn_pass_listed(const char *list, const char *name);
 
+/* Whether a graph has a node of an op: most passes need not walk a graph that has none of theirs. */
+int qn_pass_has_op(const qn_graph *g, int op);
 /* Adds a node unless its op refuses, at the upper bounds of the symbols; 0 then, and the graph is as it was. A graph keeps the first
  * refusal for good, so passes that are not sure ask this way. */
 int qn_pass_try(qn_graph *g, int op, int subop, int n_src, const qn_val *src, const void *attr, int n_out, qn_val *out);

@@ -147,6 +147,7 @@ static qn_status batch_node(qn_rebuild *r, int32_t node) {
 
 qn_status qn_pass_batch(qn_pass_run *run, qn_graph **to) {
     batcher b = {.run = run};
+    if (!qn_pass_has_op(run->from, QN_OP_join) && !qn_pass_has_op(run->from, QN_OP_concat)) return QN_OK;
     QN_TRY(qn_pass_facts_make(run->from, &b.facts, run->error));
     qn_status status = qn_ir_rebuild(run->from, NULL, batch_node, &b, to, run->error);
     qn_pass_facts_free(&b.facts);

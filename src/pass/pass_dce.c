@@ -37,7 +37,9 @@ qn_status qn_pass_dce(qn_pass_run *run, qn_graph **to) {
     if (!m.needed) return qn_error_set(run->error, QN_NO_MEMORY, "no memory to mark %zu values", from->values.n);
     qn_ir_mark_needed(from, m.needed);
     take_leave(&m);
-    qn_status status = qn_ir_rebuild_needed(from, m.needed, keep_live, &m, to, run->error);
+    int spare = run->changed > 0;
+    for (size_t v = 0; v < from->values.n; v++) spare |= from->values.at[v].kind == QN_VALUE_CONSTANT && !m.needed[v];
+    qn_status status = spare ? qn_ir_rebuild_needed(from, m.needed, keep_live, &m, to, run->error) : QN_OK;
     qn_arena_destroy(&scratch);
     return status;
 }

@@ -110,5 +110,6 @@ qn_status qn_pass_fold(qn_pass_run *run, qn_graph **to) {
     fold f;
     memset(&f, 0, sizeof f);
     f.run = run;
+    if (run->from->constants.n == 0) return QN_OK;
     return qn_ir_rebuild(run->from, NULL, fold_node, &f, to, run->error);
 }

@@ -235,7 +235,6 @@ qn_status qn_pass_fuse(qn_pass_run *run, qn_graph **to) {
         now = next;
     }
     run->from = from;
-    if (status == QN_OK && !now) status = qn_ir_rebuild(from, NULL, NULL, NULL, &now, run->error);
     if (status != QN_OK) {
         qn_graph_destroy(now);
         now = NULL;

@@ -110,7 +110,7 @@ static qn_status lower_node(qn_rebuild *r, int32_t node) {
 
 qn_status qn_pass_precision(qn_pass_run *run, qn_graph **to) {
     lowering l = {.run = run};
-    if (run->options->precision == QN_PRECISION_KEEP) return qn_ir_rebuild(run->from, NULL, NULL, NULL, to, run->error);
+    if (run->options->precision == QN_PRECISION_KEEP) return QN_OK;
     l.half = run->options->precision == QN_PRECISION_F16 ? QN_DTYPE_F16 : QN_DTYPE_BF16;
     qn_arena_init(&l.arena, 0);
     qn_status status = qn_ir_rebuild(run->from, NULL, lower_node, &l, to, run->error);

@@ -265,7 +265,7 @@ qn_status qn_pass_region(qn_pass_run *run, qn_graph **to) {
     qn_status status = w.owner && w.tried ? QN_OK : qn_error_set(run->error, QN_NO_MEMORY, "no memory for %zu nodes", n);
     for (size_t k = 0; status == QN_OK && k < n; k++) w.owner[k] = w.tried[k] = -1;
     for (size_t k = n; status == QN_OK && k-- > 0;) status = grow_from(&w, (int32_t)k);
-    if (status == QN_OK) status = qn_ir_rebuild(run->from, NULL, region_node, &w, to, run->error);
+    if (status == QN_OK && w.regions.n) status = qn_ir_rebuild(run->from, NULL, region_node, &w, to, run->error);
     qn_arena_destroy(&w.arena);
     qn_pass_facts_free(&w.facts);
     return status;

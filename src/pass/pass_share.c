@@ -157,7 +157,7 @@ qn_status qn_pass_share(qn_pass_run *run, qn_graph **to) {
     qn_status status = s.owner ? QN_OK : qn_error_set(run->error, QN_NO_MEMORY, "no memory for %zu nodes", n);
     for (size_t k = 0; status == QN_OK && k < n; k++) s.owner[k] = -1;
     for (size_t k = 0; status == QN_OK && k < n; k++) status = share_from(&s, (int32_t)k);
-    if (status == QN_OK) status = qn_ir_rebuild(run->from, NULL, share_node, &s, to, run->error);
+    if (status == QN_OK && s.groups.n) status = qn_ir_rebuild(run->from, NULL, share_node, &s, to, run->error);
     qn_arena_destroy(&s.arena);
     qn_pass_facts_free(&s.facts);
     return status;

@@ -82,6 +82,7 @@ static qn_status split_node(qn_rebuild *r, int32_t node) {
 
 qn_status qn_pass_split(qn_pass_run *run, qn_graph **to) {
     splitter s = {.run = run};
+    if (!qn_pass_has_op(run->from, QN_OP_narrow)) return QN_OK;
     QN_TRY(qn_pass_facts_make(run->from, &s.facts, run->error));
     qn_status status = qn_ir_rebuild(run->from, NULL, split_node, &s, to, run->error);
     qn_pass_facts_free(&s.facts);

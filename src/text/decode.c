@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "text/tokenizer.h"
+#include "base/heap.h"
 #include "text/utf8.h"
 
 /* The public state, by name. */
@@ -28,7 +29,7 @@ typedef struct decoder {
 static void put(decoder *d, const char *bytes, size_t n) {
     if (d->n + n > d->room && !d->failed) {
         size_t room = (d->n + n) * 2 + 64;
-        char *grown = realloc(d->text, room);
+        char *grown = qn_heap_resize(d->text, room);
         if (grown) d->text = grown, d->room = room;
         else d->failed = 1;
     }
@@ -137,6 +138,6 @@ qn_status qn_tokenizer_decode(const qn_tokenizer *t, const int32_t *ids, size_t 
             if (state) memcpy(state, &d.held, sizeof d.held);
         }
     }
-    free(d.text);
+    qn_heap_free(d.text);
     return status;
 }

@@ -2,13 +2,14 @@
 #include <stdlib.h>
 
 #include "text/tokenizer.h"
+#include "base/heap.h"
 
 enum { MOST_TEXT = 1 << 28 };
 
 void qn_text_emit(token_out *out, int32_t id) {
     if (out->count == out->room && !out->failed) {
         size_t room = out->room ? out->room * 2 : 256;
-        int32_t *grown = room < SIZE_MAX / 8 ? realloc(out->ids, room * sizeof *grown) : NULL;
+        int32_t *grown = room < SIZE_MAX / 8 ? qn_heap_resize(out->ids, room * sizeof *grown) : NULL;
         if (grown) out->ids = grown, out->room = room;
         else out->failed = 1;
     }
@@ -43,7 +44,7 @@ char *qn_text_escape_spaces(qn_text text, int prefix, size_t *n) {
     size_t spaces = prefix != 0, i = 0;
     for (; i < text.length; i++) spaces += text.at[i] == ' ';
     if (text.length > SIZE_MAX / 4) return NULL;
-    char *out = malloc(text.length + 2 * spaces + 2), *p = out;
+    char *out = qn_heap_alloc(text.length + 2 * spaces + 2), *p = out;
     if (!out) return NULL;
     if (prefix) memcpy(p, QN_TEXT_SPACE, 3), p += 3;
     for (i = 0; i < text.length; i++) {
@@ -136,6 +137,6 @@ qn_status qn_tokenizer_encode(const qn_tokenizer *t, const char *text, size_t le
                                   room);
         else if (out.count) memcpy(ids, out.ids, out.count * sizeof *ids);
     }
-    free(out.ids);
+    qn_heap_free(out.ids);
     return status;
 }

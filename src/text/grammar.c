@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "text/grammar_parts.h"
+#include "base/heap.h"
 
 struct text_grammar {
     qn_arena arena;
@@ -25,8 +26,8 @@ static const token_trie *pieces_of(const qn_tokenizer *t) {
     pieces = shared->pieces;
     if (!pieces) {
         token_trie *made = qn_arena_alloc(&shared->arena, 1, sizeof *made);
-        token_span *span = malloc((size_t)t->n_tokens * sizeof *span);
-        int32_t *ids = malloc((size_t)t->n_tokens * sizeof *ids);
+        token_span *span = qn_heap_alloc((size_t)t->n_tokens * sizeof *span);
+        int32_t *ids = qn_heap_alloc((size_t)t->n_tokens * sizeof *ids);
         size_t n = 0;
         for (int32_t id = 0; span && ids && id < t->n_tokens; id++) {
             uint8_t type = t->token[id].type;
@@ -35,8 +36,8 @@ static const token_trie *pieces_of(const qn_tokenizer *t) {
         }
         if (made && span && ids && qn_text_trie_build(made, &shared->arena, t->texts.pool.at, span, ids, n))
             pieces = shared->pieces = made;
-        free(span);
-        free(ids);
+        qn_heap_free(span);
+        qn_heap_free(ids);
     }
     pthread_mutex_unlock(&shared->lock);
     return pieces;
@@ -47,7 +48,7 @@ qn_status qn_text_grammar_create(qn_grammar_kind kind, qn_text text, const qn_to
     *grammar = NULL;
     if (kind != QN_GRAMMAR_GBNF && kind != QN_GRAMMAR_JSON_SCHEMA)
         return qn_error_set(error, QN_ARGUMENT, "grammar kind %d is not known", (int)kind);
-    text_grammar *g = calloc(1, sizeof *g);
+    text_grammar *g = qn_heap_zeroed(1, sizeof *g);
     if (!g) return qn_error_set(error, QN_NO_MEMORY, "no memory for the grammar");
     qn_arena_init(&g->arena, 0);
     g->t = tokenizer;
@@ -72,8 +73,8 @@ void qn_text_grammar_destroy(text_grammar *g) {
     if (!g) return;
     qn_text_run_free(&g->run);
     qn_arena_destroy(&g->arena);
-    free(g->allowed);
-    free(g);
+    qn_heap_free(g->allowed);
+    qn_heap_free(g);
 }
 
 /* Where a token leads. */
@@ -133,7 +134,7 @@ static void mask_named(text_grammar *g, size_t n) {
 
 qn_status qn_text_grammar_mask(text_grammar *g, size_t n, const uint32_t **allowed, qn_error *error) {
     if (n / 32 + 1 > g->words) {
-        uint32_t *grown = realloc(g->allowed, (n / 32 + 1) * sizeof *grown);
+        uint32_t *grown = qn_heap_resize(g->allowed, (n / 32 + 1) * sizeof *grown);
         if (!grown) return qn_error_set(error, QN_NO_MEMORY, "no memory for the grammar's mask");
         g->allowed = grown;
         g->words = n / 32 + 1;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "text/grammar_parts.h"
+#include "base/heap.h"
 
 enum {
     MOST_ITEMS = 1 << 16, /* of one set: more is a grammar nobody can follow */
@@ -306,7 +307,7 @@ int32_t qn_text_run_start(run *r, const network *net) {
     memset(r, 0, sizeof *r);
     r->net = net;
     qn_arena_init(&r->arena, 0);
-    closure *c = calloc(1, sizeof *c);
+    closure *c = qn_heap_zeroed(1, sizeof *c);
     if (!c) return SET_FAILED;
     r->scratch = c;
     qn_arena_init(&c->arena, 0);
@@ -321,7 +322,7 @@ int32_t qn_text_run_start(run *r, const network *net) {
 
 void qn_text_run_free(run *r) {
     if (r->scratch) qn_arena_destroy(&r->scratch->arena);
-    free(r->scratch);
+    qn_heap_free(r->scratch);
     qn_arena_destroy(&r->arena);
 }
 
@@ -435,7 +436,7 @@ static int32_t copy_set(const renumbering *m, const run *r, int32_t set, run *fr
 
 int32_t qn_text_run_tidy(run *r, int32_t set) {
     if (set <= SET_DEAD || (r->sets.n < TIDY_SETS && r->pool.n < TIDY_POOL)) return set;
-    renumbering m = {malloc(r->frames.n * sizeof *m.number), malloc(r->frames.n * sizeof *m.stack), 0};
+    renumbering m = {qn_heap_alloc(r->frames.n * sizeof *m.number), qn_heap_alloc(r->frames.n * sizeof *m.stack), 0};
     run fresh = {.net = r->net, .scratch = r->scratch};
     int32_t start = SET_FAILED;
     qn_arena_init(&fresh.arena, 0);
@@ -444,8 +445,8 @@ int32_t qn_text_run_tidy(run *r, int32_t set) {
         mark_all(&m, r, set);
         if (copy_frames(&m, r, &fresh)) start = copy_set(&m, r, set, &fresh);
     }
-    free(m.number);
-    free(m.stack);
+    qn_heap_free(m.number);
+    qn_heap_free(m.stack);
     if (start == SET_FAILED) {
         qn_arena_destroy(&fresh.arena);
         return SET_FAILED;

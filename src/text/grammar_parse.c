@@ -323,8 +323,9 @@ qn_status qn_text_grammar_parse(grammar_tree *tree, qn_text text, const qn_token
     parser p = {.tree = tree, .t = t, .begin = text.at, .at = text.at, .end = text.at + text.length, .error = error};
     if (text.length > GRAMMAR_MOST_TEXT)
         return qn_error_set(error, QN_INVALID, "a grammar of %zu bytes; at most %d are taken", text.length, GRAMMAR_MOST_TEXT);
-    if (!qn_text_map_init(&p.map, tree->arena, GRAMMAR_MOST_RULES, &p.names) || rule_number(&p, "root", 4) < 0)
-        return no_memory(&p);
+    size_t most = text.length / 2 + 2 < GRAMMAR_MOST_RULES ? text.length / 2 + 2
+                                                           : GRAMMAR_MOST_RULES; /* a name and what ends it */
+    if (!qn_text_map_init(&p.map, tree->arena, most, &p.names) || rule_number(&p, "root", 4) < 0) return no_memory(&p);
     for (skip(&p, 1); more(&p); skip(&p, 1)) {
         qn_status status = parse_rule(&p);
         if (status != QN_OK) return status;

@@ -1,5 +1,6 @@
 /* Byte-pair merging with a heap; see merge.h. */
 #include "text/merge.h"
+#include "base/heap.h"
 
 #include <stdlib.h>
 
@@ -10,7 +11,7 @@ static int before(const merge_place *a, const merge_place *b) {
 static int push(merger *m, merge_place p) {
     if (m->places == m->places_room) {
         size_t room = m->places_room ? m->places_room * 2 : 64;
-        merge_place *grown = room < SIZE_MAX / 64 ? realloc(m->place, room * sizeof *grown) : NULL;
+        merge_place *grown = room < SIZE_MAX / 64 ? qn_heap_resize(m->place, room * sizeof *grown) : NULL;
         if (!grown) return 0;
         m->place = grown;
         m->places_room = room;
@@ -44,7 +45,7 @@ static merge_place pop(merger *m) {
 int qn_text_merge_add(merger *m, const char *at, size_t n, int32_t id) {
     if (m->n == m->room) {
         size_t room = m->room ? m->room * 2 : 64;
-        merge_symbol *grown = room < SIZE_MAX / 64 ? realloc(m->symbol, room * sizeof *grown) : NULL;
+        merge_symbol *grown = room < SIZE_MAX / 64 ? qn_heap_resize(m->symbol, room * sizeof *grown) : NULL;
         if (!grown) return 0;
         m->symbol = grown;
         m->room = room;
@@ -83,6 +84,6 @@ int qn_text_merge_run(merger *m) {
 }
 
 void qn_text_merge_free(merger *m) {
-    free(m->symbol);
-    free(m->place);
+    qn_heap_free(m->symbol);
+    qn_heap_free(m->place);
 }

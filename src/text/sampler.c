@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "text/grammar.h"
+#include "base/heap.h"
 #include "text/sampler.h"
 
 static qn_status check_numbers(const qn_sampler_options *o, qn_error *error) {
@@ -75,9 +76,9 @@ static qn_status copy_breakers(qn_sampler *s, qn_error *error) {
         bytes += from[i].length;
         if (from[i].length > s->longest_breaker) s->longest_breaker = from[i].length;
     }
-    s->breakers = calloc(n, sizeof *s->breakers);
-    s->breaker_bytes = malloc(bytes);
-    s->tail = malloc(2 * s->longest_breaker);
+    s->breakers = qn_heap_zeroed(n, sizeof *s->breakers);
+    s->breaker_bytes = qn_heap_alloc(bytes);
+    s->tail = qn_heap_alloc(2 * s->longest_breaker);
     if (!s->breakers || !s->breaker_bytes || !s->tail) return qn_error_set(error, QN_NO_MEMORY, "no memory for the sampler");
     char *p = s->breaker_bytes;
     for (size_t i = 0; i < n; p += from[i++].length) {
@@ -92,7 +93,7 @@ static qn_status copy_bias(qn_sampler *s, qn_error *error) {
     if (!n) return QN_OK;
     if (!s->o.bias || n > SAMPLE_MOST_ID)
         return qn_error_set(error, QN_ARGUMENT, "%zu logit biases without their list, or too many", n);
-    s->bias = malloc(n * sizeof *s->bias);
+    s->bias = qn_heap_alloc(n * sizeof *s->bias);
     if (!s->bias) return qn_error_set(error, QN_NO_MEMORY, "no memory for the sampler");
     memcpy(s->bias, s->o.bias, n * sizeof *s->bias);
     for (size_t i = 0; i < n; i++)
@@ -109,7 +110,7 @@ qn_status qn_sampler_create(const qn_sampler_options *options, qn_sampler **samp
         return qn_error_set(error, QN_ARGUMENT, "sampler options of %u bytes, expected %zu", o.size, sizeof o);
     qn_status status = check_numbers(&o, error);
     if (status != QN_OK) return status;
-    qn_sampler *s = calloc(1, sizeof *s);
+    qn_sampler *s = qn_heap_zeroed(1, sizeof *s);
     if (!s) return qn_error_set(error, QN_NO_MEMORY, "no memory for the sampler");
     s->o = o;
     s->rand.state = o.seed;
@@ -134,21 +135,21 @@ qn_status qn_sampler_create(const qn_sampler_options *options, qn_sampler **samp
 void qn_sampler_destroy(qn_sampler *s) {
     if (!s) return;
     qn_text_grammar_destroy(s->grammar);
-    free(s->bias);
-    free(s->breakers);
-    free(s->breaker_bytes);
-    free(s->candidates);
-    free(s->history);
-    free(s->counts);
-    free(s->repeats);
-    free(s->tail);
-    free(s);
+    qn_heap_free(s->bias);
+    qn_heap_free(s->breakers);
+    qn_heap_free(s->breaker_bytes);
+    qn_heap_free(s->candidates);
+    qn_heap_free(s->history);
+    qn_heap_free(s->counts);
+    qn_heap_free(s->repeats);
+    qn_heap_free(s->tail);
+    qn_heap_free(s);
 }
 
 /* Candidates with finite logits, in the order of their ids. */
 static qn_status gather(qn_sampler *s, const float *logits, size_t n, const uint32_t *allowed, qn_error *error) {
     if (n > s->room) {
-        qn_candidate *grown = realloc(s->candidates, n * sizeof *grown);
+        qn_candidate *grown = qn_heap_resize(s->candidates, n * sizeof *grown);
         if (!grown) return qn_error_set(error, QN_NO_MEMORY, "no memory for %zu candidates", n);
         s->candidates = grown;
         s->room = n;

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "text/sampler.h"
+#include "base/heap.h"
 
 size_t qn_text_sample_window(int32_t last_n) {
     return last_n < 0 || last_n > SAMPLE_MOST_HISTORY ? SAMPLE_MOST_HISTORY : (size_t)last_n;
@@ -9,9 +10,9 @@ size_t qn_text_sample_window(int32_t last_n) {
 
 int qn_text_sample_ids(qn_sampler *s, size_t n) {
     if (n <= s->ids_room) return 1;
-    int32_t *counts = realloc(s->counts, n * sizeof *counts);
+    int32_t *counts = qn_heap_resize(s->counts, n * sizeof *counts);
     if (counts) s->counts = counts;
-    int32_t *repeats = counts ? realloc(s->repeats, n * sizeof *repeats) : NULL;
+    int32_t *repeats = counts ? qn_heap_resize(s->repeats, n * sizeof *repeats) : NULL;
     if (!repeats) return 0;
     s->repeats = repeats;
     memset(s->counts + s->ids_room, 0, (n - s->ids_room) * sizeof *counts);
@@ -30,7 +31,7 @@ static int make_room(qn_sampler *s) {
     }
     if (s->n_history == s->history_room) {
         size_t room = s->history_room ? s->history_room * 2 : 256;
-        int32_t *grown = realloc(s->history, room * sizeof *grown);
+        int32_t *grown = qn_heap_resize(s->history, room * sizeof *grown);
         if (!grown) return 0;
         s->history = grown;
         s->history_room = room;

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "text/exact_math.h"
+#include "base/heap.h"
 #include "text/sampler.h"
 
 /* Bits in the order of values, best first. */
@@ -44,7 +45,7 @@ static int by_id(const void *a, const void *b) {
 
 /* Better than the k-th, equal to it, the rest: in this order, and each in the order it had. */
 static int split_at(qn_candidate *at, size_t n, uint32_t key, size_t better, size_t *equal) {
-    qn_candidate *sorted = malloc(n * sizeof *sorted);
+    qn_candidate *sorted = qn_heap_alloc(n * sizeof *sorted);
     size_t same = 0;
     if (!sorted) return 0;
     for (size_t i = 0; i < n; i++) same += key_of(&at[i]) == key;
@@ -54,7 +55,7 @@ static int split_at(qn_candidate *at, size_t n, uint32_t key, size_t better, siz
         sorted[next[here < key ? 0 : here == key ? 1 : 2]++] = at[i];
     }
     memcpy(at, sorted, n * sizeof *at);
-    free(sorted);
+    qn_heap_free(sorted);
     *equal = same;
     return 1;
 }

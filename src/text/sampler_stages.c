@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "text/exact_math.h"
+#include "base/heap.h"
 #include "text/sampler.h"
 
 #define SHORTEN(set, count) ((set)->n = (count), (set)->sorted = (set)->sorted < (set)->n ? (set)->sorted : (set)->n)
@@ -30,7 +31,7 @@ int qn_text_stage_penalties(qn_sampler *s, sample_set *set) {
 /* How long a repeat each token would carry on, into s->repeats. Read backwards, the history is a text r; z[k] says how many of
  * its first tokens stand at k again, and r[k - 1] is the token that followed there. */
 static int find_repeats(qn_sampler *s, const int32_t *last, size_t n, size_t limit) {
-    size_t *z = calloc(n, sizeof *z), from = 0, to = 0; /* r[from .. to) is known to equal r[0 .. to - from) */
+    size_t *z = qn_heap_zeroed(n, sizeof *z), from = 0, to = 0; /* r[from .. to) is known to equal r[0 .. to - from) */
     if (!z) return 0;
     for (size_t k = 1; k < n; k++) {
         size_t same = k < to ? (z[k - from] < to - k ? z[k - from] : to - k) : 0;
@@ -41,7 +42,7 @@ static int find_repeats(qn_sampler *s, const int32_t *last, size_t n, size_t lim
         int32_t *most = &s->repeats[last[n - k]];
         if (same >= (size_t)s->o.dry_allowed_length && (int64_t)same + 1 > *most) *most = (int32_t)same + 1; /* 0: none */
     }
-    free(z);
+    qn_heap_free(z);
     return 1;
 }
 
@@ -110,8 +111,8 @@ int qn_text_stage_typ_p(qn_sampler *s, sample_set *set) {
     if (s->o.typical_p >= 1) return 1;
     if (!qn_text_sample_sort(set, set->n)) return 0;
     qn_text_sample_softmax(set);
-    surprise *order = malloc(set->n * sizeof *order);
-    qn_candidate *keep = malloc(set->n * sizeof *keep);
+    surprise *order = qn_heap_alloc(set->n * sizeof *order);
+    qn_candidate *keep = qn_heap_alloc(set->n * sizeof *keep);
     int ok = order && keep;
     for (size_t i = 0; ok && i < set->n; i++)
         if (set->at[i].p > 0) entropy -= (double)set->at[i].p * qn_text_log((double)set->at[i].p);
@@ -130,8 +131,8 @@ int qn_text_stage_typ_p(qn_sampler *s, sample_set *set) {
         set->n = kept;
         set->sorted = 0;
     }
-    free(order);
-    free(keep);
+    qn_heap_free(order);
+    qn_heap_free(keep);
     return ok;
 }
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "text/merge.h"
+#include "base/heap.h"
 #include "text/utf8.h"
 
 enum { MOST_MERGE_BYTES = 2 * TOKEN_MOST_BYTES + 1 };
@@ -130,6 +131,6 @@ qn_status qn_text_bpe_encode(const qn_tokenizer *t, qn_text text, int first, tok
     bpe_run b = {.merger = {.t = t, .rank = rank_pair}, .out = out, .error = error};
     qn_status status = qn_text_pre_split(t, text, encode_piece, &b, error);
     qn_text_merge_free(&b.merger);
-    free(escaped);
+    qn_heap_free(escaped);
     return status;
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "text/tokenizer.h"
+#include "base/heap.h"
 #include "text/utf8.h"
 
 static const pre_kind KINDS[] = {
@@ -148,8 +149,8 @@ static qn_status split(splitter *s, int stage, size_t at, size_t end) {
 
 /* A copy of the text in which U+FFFD stands for each byte that is no part of a character; 0: no memory. */
 static int replace_strays(splitter *s, qn_text text, size_t first, char **copy, size_t *length) {
-    char *out = text.length < SIZE_MAX / 8 ? malloc(text.length * 3) : NULL;
-    s->stray = text.length < SIZE_MAX / 8 ? malloc(text.length * sizeof *s->stray) : NULL;
+    char *out = text.length < SIZE_MAX / 8 ? qn_heap_alloc(text.length * 3) : NULL;
+    s->stray = text.length < SIZE_MAX / 8 ? qn_heap_alloc(text.length * sizeof *s->stray) : NULL;
     *copy = out;
     if (!out || !s->stray) return 0;
     memcpy(out, text.at, first);
@@ -201,8 +202,8 @@ qn_status qn_text_pre_split(const qn_tokenizer *t, qn_text text, pre_piece_fn pi
     if (s.stack) pcre2_jit_stack_free(s.stack);
     pcre2_match_context_free(s.limits);
     pcre2_match_data_free(s.match);
-    free(s.stray);
-    free(copy);
+    qn_heap_free(s.stray);
+    qn_heap_free(copy);
     return status;
 }
 

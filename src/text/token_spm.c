@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "text/merge.h"
+#include "base/heap.h"
 #include "text/utf8.h"
 
 qn_status qn_text_spm_prepare(qn_tokenizer *t, const qn_vocab_source *source, qn_error *error) {
@@ -50,6 +51,6 @@ qn_status qn_text_spm_encode(const qn_tokenizer *t, qn_text text, int first, tok
         else status = qn_text_emit_bytes(t, s->at, s->n, out, error);
     }
     qn_text_merge_free(&m);
-    free(escaped);
+    qn_heap_free(escaped);
     return status;
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "text/tokenizer.h"
+#include "base/heap.h"
 #include "text/utf8.h"
 
 enum { MOST_REPLACEMENT = 256, UNKNOWN_PENALTY = 10 };
@@ -80,7 +81,7 @@ typedef struct normal_text {
 static void append(normal_text *out, const char *bytes, size_t n) {
     if (out->n + n > out->room) {
         size_t room = (out->n + n) * 2 + 64;
-        char *grown = realloc(out->at, room);
+        char *grown = qn_heap_resize(out->at, room);
         if (!grown) {
             out->failed = 1;
             return;
@@ -159,7 +160,7 @@ qn_status qn_text_unigram_encode(const qn_tokenizer *t, qn_text text, int first,
     (void)first;
     normal_text normal = {0};
     normalise(t, text, &normal);
-    best_cut *best = normal.failed ? NULL : malloc((normal.n + 1) * sizeof *best);
+    best_cut *best = normal.failed ? NULL : qn_heap_alloc((normal.n + 1) * sizeof *best);
     size_t before = out->count;
     if (best) {
         cut(t, normal.at, normal.n, best);
@@ -175,7 +176,7 @@ qn_status qn_text_unigram_encode(const qn_tokenizer *t, qn_text text, int first,
         }
     }
     qn_status status = best ? QN_OK : qn_error_set(error, QN_NO_MEMORY, "no memory to encode %zu bytes", text.length);
-    free(best);
-    free(normal.at);
+    qn_heap_free(best);
+    qn_heap_free(normal.at);
     return status;
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "text/tokenizer.h"
+#include "base/heap.h"
 #include "text/utf8.h"
 
 #ifdef QN_HAVE_UTF8PROC
@@ -29,7 +30,7 @@ typedef struct word_run {
 static void add_bytes(word_run *w, const char *bytes, size_t n) {
     if (w->n + n > w->room) {
         size_t room = (w->n + n) * 2 + 64;
-        char *grown = realloc(w->word, room);
+        char *grown = qn_heap_resize(w->word, room);
         if (!grown) {
             w->failed = 1;
             return;
@@ -121,7 +122,7 @@ qn_status qn_text_wordpiece_encode(const qn_tokenizer *t, qn_text text, int firs
         for (utf8proc_ssize_t k = 0; k < n && k < 32; k++) take(&w, (uint32_t)parts[k]);
     }
     end_word(&w);
-    free(w.word);
+    qn_heap_free(w.word);
     return w.failed ? qn_error_set(error, QN_NO_MEMORY, "no memory for a word of the text") : QN_OK;
 }
 

@@ -8,6 +8,7 @@
 #include <quern/text.h>
 
 #include "base/arena.h"
+#include "base/heap.h"
 #include "text/token_map.h"
 #include "text/token_trie.h"
 
@@ -117,7 +118,7 @@ void qn_text_emit(token_out *out, int32_t id);
 /* Bytes no token covers: byte tokens, else the unknown token once, else U+FFFD for a stray byte, else a sentence. */
 qn_status qn_text_emit_bytes(const qn_tokenizer *t, const char *at, size_t n, token_out *out, qn_error *error);
 
-/* A copy with every space written as U+2581, behind one more if `prefix`; free() it. NULL: no memory. */
+/* A copy with every space written as U+2581, behind one more if `prefix`; qn_heap_free() it. NULL: no memory. */
 char *qn_text_escape_spaces(qn_text text, int prefix, size_t *n);
 
 #define QN_TEXT_SPACE "\xE2\x96\x81" /* U+2581, which stands for a space in SentencePiece and WordPiece vocabularies */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "text/tokenizer.h"
+#include "base/heap.h"
 
 #define MODEL_FUNCTIONS(kind)                                                                            \
     qn_status qn_text_##kind##_prepare(qn_tokenizer *t, const qn_vocab_source *source, qn_error *error); \
@@ -182,7 +183,7 @@ static void find_newline(qn_tokenizer *t) {
     t->newline = -1;
     if (t->model->encode(t, (qn_text){"\n", 1}, 0, &out, NULL) == QN_OK && out.count == 1 && out.ids[0] != t->unk)
         t->newline = out.ids[0];
-    free(out.ids);
+    qn_heap_free(out.ids);
 }
 
 qn_status qn_tokenizer_create(const qn_vocab_source *source, qn_tokenizer **tokenizer, qn_error *error) {
@@ -191,7 +192,7 @@ qn_status qn_tokenizer_create(const qn_vocab_source *source, qn_tokenizer **toke
     *tokenizer = NULL;
     qn_status status = check_source(source, error);
     if (status != QN_OK) return status;
-    qn_tokenizer *t = calloc(1, sizeof *t);
+    qn_tokenizer *t = qn_heap_zeroed(1, sizeof *t);
     if (!t) return no_memory(error);
     qn_arena_init(&t->arena, 0);
     t->has_lock = pthread_mutex_init(&t->lock, NULL) == 0;
@@ -210,7 +211,7 @@ void qn_tokenizer_destroy(qn_tokenizer *t) {
     qn_text_pre_release(t);
     if (t->has_lock) pthread_mutex_destroy(&t->lock);
     qn_arena_destroy(&t->arena);
-    free(t);
+    qn_heap_free(t);
 }
 
 qn_status qn_tokenizer_describe(const qn_tokenizer *t, qn_tokenizer_info *info) {

@@ -10,4 +10,7 @@ typedef void (*qn_pool_task_fn)(void *arg, int64_t part);
 /* Runs task(arg, part) for every part in [0, parts) and returns when all are done. pool NULL: in order, here. One caller at a time. */
 void qn_pool_for(qn_pool *pool, int64_t parts, qn_pool_task_fn task, void *arg);
 
+/* How many threads it has, the caller's included; 1 for NULL. */
+int qn_pool_threads(const qn_pool *pool);
+
 #endif

@@ -37,6 +37,10 @@ qn_status qn_vk_grid_groups(qn_vk_pack *p, uint64_t groups);
 /* Ends the dispatch being filled and begins another of the same step; `waits`: it needs what came before. */
 qn_status qn_vk_next(qn_vk_pack *p, const char *shader, uint32_t fn, int waits);
 
+/* The same in two halves, for packers whose row has no shader of its own and which begin all their dispatches themselves. */
+qn_status qn_vk_begin_dispatch(qn_vk_pack *p, const char *shader, uint32_t fn, int waits);
+qn_status qn_vk_end_dispatch(qn_vk_pack *p);
+
 /* A part of a step that is an op by itself, translated as any step is: for rows of vk_kernels.def whose shader is `none`. */
 enum { QN_VK_SUB_TENSORS = 10 };
 typedef struct qn_vk_sub {

@@ -72,6 +72,16 @@ qn_status qn_vk_translate(qn_vk_pack *p) {
     return found ? status : qn_vk_refuse(p, "there is no kernel for this op");
 }
 
+qn_status qn_vk_begin_dispatch(qn_vk_pack *p, const char *shader, uint32_t fn, int waits) {
+    p->waits = waits && p->n > 0;
+    return open_dispatch(p, shader, fn);
+}
+
+qn_status qn_vk_end_dispatch(qn_vk_pack *p) {
+    close_dispatch(p);
+    return QN_OK;
+}
+
 qn_status qn_vk_next(qn_vk_pack *p, const char *shader, uint32_t fn, int waits) {
     close_dispatch(p);
     p->waits = waits;
@@ -169,6 +179,14 @@ qn_status qn_vk_pack_copy(qn_vk_pack *p, uint32_t fn) {
     memcpy(push->nb, from.n, sizeof push->nb);
     if (rank > p->out->spec.rank) p->out->spec.rank = rank;
     p->out->spec.tiled = 0;
+    return qn_vk_grid_elements(p);
+}
+
+qn_status qn_vk_pack_repeat(qn_vk_pack *p, uint32_t fn) {
+    const qn_tensor *a = p->step->src[0], *y = p->step->dst[0];
+    (void)fn;
+    QN_TRY(copy_types(p, a, y));
+    QN_TRY(qn_vk_pack_walk(p, &(qn_vk_walk){y, NULL, a, y, 0}));
     return qn_vk_grid_elements(p);
 }
 

@@ -89,10 +89,16 @@ static qn_status fill_conv(qn_vk_pack *p, const conv *c, uint32_t fn, conv_block
     return qn_vk_extent(p, k, &b->n_k);
 }
 
+/* Channels a tile has, over 16: few channels are not rounded up to many. */
+static uint32_t high_of(const conv_block *b) { return b->n_j <= 16 ? 1 : b->n_j <= 32 ? 2 : 4; }
+
 static qn_status finish_conv(qn_vk_pack *p, const conv *c, const conv_block *b, const qn_tensor *y, uint64_t splits) {
     qn_vk_push *push = &p->out->push;
-    uint64_t where, across = ((uint64_t)b->n_i + TILE - 1) / TILE, down = ((uint64_t)b->n_j + TILE - 1) / TILE;
+    uint32_t high = 16 * high_of(b);
+    uint64_t where, across = ((uint64_t)b->n_i + TILE - 1) / TILE, down = ((uint64_t)b->n_j + high - 1) / high;
     int axes = c->weights->rank - 2;
+    p->out->spec.rank = (uint32_t)axes;
+    p->out->spec.tile[0] = high_of(b);
     int32_t s[5], bias_step = 0;
     if (across > INT32_MAX || down > QN_VK_GROUP_LIMIT || b->groups * splits > QN_VK_GROUP_LIMIT)
         return qn_vk_refuse(p, "more tiles than a grid has room for");

@@ -1,5 +1,6 @@
 /* Reductions over any axes and their gradients. */
 #include "op/op_axes.h"
+#include "op/op_layout.h"
 #include "vulkan/vk_layout.h"
 
 enum { ONE_LANE = 64 }; /* results of so few elements are a lane's work, not a workgroup's */
@@ -19,6 +20,14 @@ static qn_status pack_split(qn_vk_pack *p, const qn_tensor *kept, const qn_tenso
     return QN_OK;
 }
 
+static qn_status grid_of_results(qn_vk_pack *p) {
+    const qn_vk_push *push = &p->out->push;
+    uint64_t each = (uint64_t)push->nb[0] * push->nb[1] * push->nb[2] * push->nb[3];
+    uint64_t results = (uint64_t)push->n[0] * push->n[1] * push->n[2] * push->n[3];
+    p->out->spec.tiled = each <= ONE_LANE;
+    return qn_vk_grid_groups(p, p->out->spec.tiled ? (results + QN_VK_LANES - 1) / QN_VK_LANES : results);
+}
+
 static qn_status pack_reduction(qn_vk_pack *p, const qn_tensor *x, const qn_tensor *to, unsigned set, int keep) {
     qn_vk_push *push = &p->out->push;
     qn_tensor kept, gone;
@@ -27,10 +36,7 @@ static qn_status pack_reduction(qn_vk_pack *p, const qn_tensor *x, const qn_tens
     QN_TRY(pack_split(p, &kept, &gone, &y));
     push->a = qn_vk_address(p, x);
     push->y = qn_vk_address(p, &y);
-    uint64_t each = (uint64_t)push->nb[0] * push->nb[1] * push->nb[2] * push->nb[3];
-    uint64_t results = (uint64_t)push->n[0] * push->n[1] * push->n[2] * push->n[3];
-    p->out->spec.tiled = each <= ONE_LANE;
-    return qn_vk_grid_groups(p, p->out->spec.tiled ? (results + QN_VK_LANES - 1) / QN_VK_LANES : results);
+    return grid_of_results(p);
 }
 
 qn_status qn_vk_pack_reduce_axes(qn_vk_pack *p, uint32_t fn) {
@@ -54,6 +60,26 @@ qn_status qn_vk_pack_argmax(qn_vk_pack *p, uint32_t fn) {
     (void)fn;
     QN_TRY(qn_vk_float_types(p, p->step->src[0], NULL, NULL));
     return pack_reduction(p, p->step->src[0], p->step->dst[0], 1, 0);
+}
+
+/* Tiles added up: what stays is one tile, what goes is how many there are along each axis. */
+qn_status qn_vk_pack_repeat_back(qn_vk_pack *p, uint32_t fn) {
+    const qn_tensor *g = p->step->src[0], *y = p->step->dst[0];
+    qn_tensor kept = qn_op_tensor_widen(g), gone = kept;
+    qn_vk_push *push = &p->out->push;
+    (void)fn;
+    QN_TRY(qn_vk_float_types(p, g, NULL, y));
+    for (int k = 0; k < QN_MAX_RANK; k++) {
+        int axis = QN_MAX_RANK - 1 - k;
+        int64_t small = qn_ne(y, k);
+        gone.shape[axis] = small ? kept.shape[axis] / small : 1;
+        gone.stride[axis] = kept.stride[axis] * small;
+        kept.shape[axis] = small;
+    }
+    QN_TRY(pack_split(p, &kept, &gone, y));
+    push->a = qn_vk_address(p, g);
+    push->y = qn_vk_address(p, y);
+    return grid_of_results(p);
 }
 
 qn_status qn_vk_pack_sum_first(qn_vk_pack *p, const qn_tensor *x, const qn_tensor *y) {

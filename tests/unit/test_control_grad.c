@@ -223,6 +223,20 @@ static void gradient_of_a_recurrent_net(void **state) {
     qn_graph_destroy(g);
 }
 
+/* With a bound on its trips a loop that stops by itself has a gradient: that of the trips it made. */
+static void gradient_of_a_bounded_while(void **state) {
+    (void)state;
+    qn_graph *g = parse(
+        "quern graph 1\ninput %x f64[3]\ninput %w f64[3]\n%y = while_loop %x %w {max_trips=9, test={\n  input %x f64[3]\n"
+        "  input %w f64[3]\n  const %c f64[1] = 20\n  %3 = sqr %x\n  %4 = sum %3\n  %5 = compare.lt %4 %c\n  output %5 "
+        "\"go\"\n}, body={\n"
+        "  input %x f64[3]\n  input %w f64[3]\n  %2 = scale %x {s=1.5, b=0.1}\n  %3 = sin %w\n  %4 = add %2 %3\n  output %4 "
+        "\"x\"\n}}\n"
+        "%l = sum %y\noutput %l \"loss\"\n");
+    check_gradients(g);
+    qn_graph_destroy(g);
+}
+
 static void gradient_of_a_branch(void **state) {
     (void)state;
     for (int side = 0; side < 2; side++) {
@@ -321,6 +335,7 @@ int main(void) {
         cmocka_unit_test(random_loops_are_what_they_are_unrolled),
         cmocka_unit_test(random_loops_have_the_slopes_they_say),
         cmocka_unit_test(gradient_of_a_recurrent_net),
+        cmocka_unit_test(gradient_of_a_bounded_while),
         cmocka_unit_test(gradient_of_a_branch),
         cmocka_unit_test(gradient_through_nested_bodies),
         cmocka_unit_test(sums_over_trips_do_not_round_in_half),

@@ -2,10 +2,12 @@
 // Convolutions as products that gather their operands: y[j][i] = sum over k of b(j, k) a(i, k). FN 0: conv, i an output place of the
 // batch, j a channel, k a channel of x and a tap. FN 1: conv_transpose, i a sample. FN 2: the weights' gradient, i a channel and a tap,
 // k an output place of the batch. The z axis of the grid has the groups, and for FN 2 parts of k that are added up later.
-// A workgroup makes a tile of 64 by 64, a lane 4 by 4 of it; every element adds in the order of k.
+// A workgroup makes a tile of 64 along i by 16 HIGH along j, a lane 4 by HIGH of it; every element adds in the order of k.
+// RANK: how many axes the windows have.
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 layout(local_size_x = 256) in;
+layout(constant_id = 7) const uint HIGH = 4;
 
 // Must agree with conv_block in vk_pack_conv.c. Axes are width, height, depth. "few" has the values at the windows' outputs, "many"
 // the samples under them; strides of each tensor are those of its three axes, then of its channels, then of the batch.
@@ -17,26 +19,29 @@ layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Blo
 };
 
 Block B;
-const uint TILE = 64, SLICE = 16, PITCH = TILE + 4;
+const uint TILE = 64, SLICE = 16, PITCH = TILE + 4, TILE_J = 16 * HIGH;
 shared float part_a[SLICE * PITCH];
 shared float part_b[SLICE * PITCH];
 
 // A place of an image: its number in the batch and where along the axes.
 struct Spot { uint n; int x, y, z; };
 
-Spot output_of(uint i) {
-    uint w = uint(B.outside[0]), h = uint(B.outside[1]), d = uint(B.outside[2]), r = i / w, s = r / h;
-    return Spot(s / d, int(i - r * w), int(r - s * h), int(s % d));
+Spot spot_of(uint i, int width, int height, int depth) {
+    uint r = i / uint(width);
+    Spot s = Spot(r, int(i - r * uint(width)), 0, 0);
+    if (RANK > 1) {
+        s.n = r / uint(height);
+        s.y = int(r - s.n * uint(height));
+    }
+    if (RANK > 2) {
+        s.z = int(s.n % uint(depth));
+        s.n /= uint(depth);
+    }
+    return s;
 }
-Spot sample_of(uint i) {
-    uint w = uint(B.inside[0]), h = uint(B.inside[1]), d = uint(B.inside[2]), r = i / w, s = r / h;
-    return Spot(s / d, int(i - r * w), int(r - s * h), int(s % d));
-}
-// A channel, in n, and a tap.
-Spot tap_of(uint k) {
-    uint w = uint(B.taps[0]), h = uint(B.taps[1]), d = uint(B.taps[2]), r = k / w, s = r / h;
-    return Spot(s / d, int(k - r * w), int(r - s * h), int(s % d));
-}
+Spot output_of(uint i) { return spot_of(i, B.outside[0], B.outside[1], B.outside[2]); }
+Spot sample_of(uint i) { return spot_of(i, B.inside[0], B.inside[1], B.inside[2]); }
+Spot tap_of(uint k) { return spot_of(k, B.taps[0], B.taps[1], B.taps[2]); } // n: a channel
 
 float many_at(uint n, uint channel, int x, int y, int z) {
     if (x < 0 || y < 0 || z < 0 || x >= B.inside[0] || y >= B.inside[1] || z >= B.inside[2]) return 0.0;
@@ -56,30 +61,26 @@ int sample_under(int output_at, int tap, uint axis) { return output_at * B.strid
 // The output that has this sample at this tap, -1 when there is none.
 int output_over(int at, int tap, uint axis) {
     int x = at + B.pad[axis] - tap * B.dilation[axis];
-    if (x < 0 || x % B.stride[axis] != 0) return -1;
-    x /= B.stride[axis];
-    return x < B.outside[axis] ? x : -1;
+    if (B.stride[axis] != 1) {
+        if (x < 0 || x % B.stride[axis] != 0) return -1;
+        x /= B.stride[axis];
+    }
+    return x >= 0 && x < B.outside[axis] ? x : -1;
 }
 
-float value_a(Spot i, uint k, uint g) {
-    if (FN == 2) {
-        Spot o = output_of(k);
-        return many_at(o.n, g * B.many_group + i.n, sample_under(o.x, i.x, 0), sample_under(o.y, i.y, 1), sample_under(o.z, i.z, 2));
-    }
-    Spot t = tap_of(k);
+// k as a tap, or for FN 2 as an output.
+float value_a(Spot i, Spot k, uint g) {
+    if (FN == 2)
+        return many_at(k.n, g * B.many_group + i.n, sample_under(k.x, i.x, 0), sample_under(k.y, i.y, 1), sample_under(k.z, i.z, 2));
     if (FN == 0)
-        return many_at(i.n, g * B.many_group + t.n, sample_under(i.x, t.x, 0), sample_under(i.y, t.y, 1), sample_under(i.z, t.z, 2));
-    int x = output_over(i.x, t.x, 0), y = output_over(i.y, t.y, 1), z = output_over(i.z, t.z, 2);
-    return x < 0 || y < 0 || z < 0 ? 0.0 : few_at(TYPE_A, i.n, g * B.few_group + t.n, x, y, z);
+        return many_at(i.n, g * B.many_group + k.n, sample_under(i.x, k.x, 0), sample_under(i.y, k.y, 1), sample_under(i.z, k.z, 2));
+    int x = output_over(i.x, k.x, 0), y = output_over(i.y, k.y, 1), z = output_over(i.z, k.z, 2);
+    return x < 0 || y < 0 || z < 0 ? 0.0 : few_at(TYPE_A, i.n, g * B.few_group + k.n, x, y, z);
 }
 
-float value_b(uint j, uint k, uint g) {
-    if (FN == 2) {
-        Spot o = output_of(k);
-        return few_at(TYPE_B, o.n, g * B.few_group + j, o.x, o.y, o.z);
-    }
-    Spot t = tap_of(k);
-    return FN == 0 ? weight_at(g * B.few_group + j, t.n, t) : weight_at(g * B.few_group + t.n, j, t);
+float value_b(uint j, Spot k, uint g) {
+    if (FN == 2) return few_at(TYPE_B, k.n, g * B.few_group + j, k.x, k.y, k.z);
+    return FN == 0 ? weight_at(g * B.few_group + j, k.n, k) : weight_at(g * B.few_group + k.n, j, k);
 }
 
 void put(uint i, uint j, uint g, uint split, float v) {
@@ -99,32 +100,31 @@ void put(uint i, uint j, uint g, uint split, float v) {
 
 void main() {
     B = Block(address(0));
-    uint lane = gl_LocalInvocationID.x, i0 = gl_WorkGroupID.x * TILE, j0 = gl_WorkGroupID.y * TILE;
+    uint lane = gl_LocalInvocationID.x, i0 = gl_WorkGroupID.x * TILE, j0 = gl_WorkGroupID.y * TILE_J;
     uint g = gl_WorkGroupID.z % B.groups, split = gl_WorkGroupID.z / B.groups;
     uint k_from = split * B.part, k_end = min(B.n_k, k_from + B.part);
     uint li = lane % 16, lj = lane / 16, r = lane % 64;
     float sum[16];
-    for (uint e = 0; e < 16; e++) sum[e] = 0.0;
+    for (uint e = 0; e < 4 * HIGH; e++) sum[e] = 0.0;
     Spot mine = FN == 0 ? output_of(i0 + r) : FN == 1 ? sample_of(i0 + r) : tap_of(i0 + r);
     for (uint k0 = k_from; k0 < k_end; k0 += SLICE) {
         for (uint e = lane / 64; e < SLICE; e += 4) {
-            uint k = k0 + e;
-            part_a[e * PITCH + r] = k < k_end && i0 + r < B.n_i ? value_a(mine, k, g) : 0.0;
-            part_b[e * PITCH + r] = k < k_end && j0 + r < B.n_j ? value_b(j0 + r, k, g) : 0.0;
+            bool there = k0 + e < k_end;
+            Spot k = FN == 2 ? output_of(k0 + e) : tap_of(k0 + e);
+            part_a[e * PITCH + r] = there && i0 + r < B.n_i ? value_a(mine, k, g) : 0.0;
+            if (r < TILE_J) part_b[e * PITCH + r] = there && j0 + r < B.n_j ? value_b(j0 + r, k, g) : 0.0;
         }
         barrier();
         uint most = min(SLICE, k_end - k0);
         for (uint k = 0; k < most; k++) {
             float va[4], vb[4];
-            for (uint e = 0; e < 4; e++) {
-                va[e] = part_a[k * PITCH + li + 16 * e];
-                vb[e] = part_b[k * PITCH + lj + 16 * e];
-            }
-            for (uint e = 0; e < 16; e++) sum[e] += va[e % 4] * vb[e / 4];
+            for (uint e = 0; e < 4; e++) va[e] = part_a[k * PITCH + li + 16 * e];
+            for (uint e = 0; e < HIGH; e++) vb[e] = part_b[k * PITCH + lj + 16 * e];
+            for (uint e = 0; e < 4 * HIGH; e++) sum[e] += va[e % 4] * vb[e / 4];
         }
         barrier();
     }
-    for (uint e = 0; e < 16; e++) {
+    for (uint e = 0; e < 4 * HIGH; e++) {
         uint i = i0 + li + 16 * (e % 4), j = j0 + lj + 16 * (e / 4);
         if (i < B.n_i && j < B.n_j) put(i, j, g, split, sum[e]);
     }

@@ -1,5 +1,5 @@
 #version 450
-// Copies in logical order from one shape (nb, sa) into another (n, sy). Equal dtypes travel as raw words, so every bit arrives.
+// FN 0: copies in logical order from one shape (nb, sa) into another (n, sy). FN 1: tiles b (nb, sb) over n. Equal dtypes travel as raw words, so every bit arrives.
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 layout(local_size_x = 256) in;
@@ -7,10 +7,12 @@ layout(local_size_x = 256) in;
 void main() {
     uint i = group() * 256 + gl_LocalInvocationID.x;
     if (i >= count()) return;
-    int64_t to = in_y(walk(i)), from = in_a(unravel(i, push.nb[0], push.nb[1], push.nb[2]));
-    if (TYPE_A == RAW8) Word8(push.y + uint64_t(to)).v = Word8(push.a + uint64_t(from)).v;
-    else if (TYPE_A == RAW16) Word16(push.y + uint64_t(to * 2)).v = Word16(push.a + uint64_t(from * 2)).v;
-    else if (TYPE_A == RAW32) Word32(push.y + uint64_t(to * 4)).v = Word32(push.a + uint64_t(from * 4)).v;
-    else if (TYPE_A == RAW64) Word64(push.y + uint64_t(to * 8)).v = Word64(push.a + uint64_t(from * 8)).v;
-    else store(TYPE_Y, push.y, to, load(TYPE_A, push.a, from));
+    uvec4 at = walk(i);
+    int64_t to = in_y(at), from = FN == 1 ? in_b(at) : in_a(unravel(i, push.nb[0], push.nb[1], push.nb[2]));
+    uint64_t source = FN == 1 ? push.b : push.a;
+    if (TYPE_A == RAW8) Word8(push.y + uint64_t(to)).v = Word8(source + uint64_t(from)).v;
+    else if (TYPE_A == RAW16) Word16(push.y + uint64_t(to * 2)).v = Word16(source + uint64_t(from * 2)).v;
+    else if (TYPE_A == RAW32) Word32(push.y + uint64_t(to * 4)).v = Word32(source + uint64_t(from * 4)).v;
+    else if (TYPE_A == RAW64) Word64(push.y + uint64_t(to * 8)).v = Word64(source + uint64_t(from * 8)).v;
+    else store(TYPE_Y, push.y, to, load(TYPE_A, source, from));
 }
