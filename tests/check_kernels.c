@@ -30,11 +30,11 @@ static double bound_of(const qc_built *b, uint32_t dtype) {
 }
 
 /* Where terms cancel, what is left is no measure: an error is then weighed against the terms, which are of size 1 in these cases and
- * each off by up to a 250th. */
+ * each off by up to a 250th, some decoded to several times that size. */
 static double floor_of(const qc_built *b, uint32_t dtype) {
     for (int i = 0; i < b->request.n_src; i++) {
         const qn_tensor *t = b->request.src[i];
-        if (t && qn_is_block(t->dtype)) return 0.004 * sqrt((double)t->shape[t->rank - 1]);
+        if (t && qn_is_block(t->dtype)) return 0.01 * sqrt((double)t->shape[t->rank - 1]);
     }
     return dtype == QN_DTYPE_F16 ? 1e-7 : 1e-37;
 }
