@@ -1,5 +1,6 @@
 /* qn_check: one program that tries every op of the table on the cases of tests/cases.def. This file is its command line and its
  * report; each mode has files of its own. */
+#define _DEFAULT_SOURCE /* setenv */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,6 +126,8 @@ int main(int argc, char **argv) {
         }
         i += used;
     }
+    int kernels = strcmp(argv[1], "kernels") == 0;
+    if (!kernels) setenv("QUERN_CPU", "none", 1); /* the references are tried, and workspaces are sized for them */
     if (vectors) return qn_check_vectors(argv[2], qc_set.verbose);
     if (strcmp(argv[1], "list") == 0) return with_context(qc_mode_list);
     if (strcmp(argv[1], "test") == 0) return with_context(qc_mode_test);
@@ -132,6 +135,6 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "fuzz") == 0) return with_context(qc_mode_fuzz);
     if (strcmp(argv[1], "graphs") == 0) return with_context(qc_mode_graphs);
     if (strcmp(argv[1], "vmap") == 0) return with_context(qc_mode_vmap);
-    if (strcmp(argv[1], "kernels") == 0) return with_context(qc_mode_kernels);
+    if (kernels) return with_context(qc_mode_kernels);
     return usage("no such mode");
 }

@@ -52,7 +52,7 @@ struct qn_cpu_step {
 /* 1: s is filled; 0: not for this call. */
 typedef int (*qn_cpu_kernel_fn)(const qn_call *c, qn_cpu_step *s);
 
-/* The levels this machine has and QUERN_CPU does not mask, best last; bit l set for level l. */
+/* The levels this machine has and QUERN_CPU does not mask, best last; bit l set for level l. QUERN_CPU=none leaves the references. */
 uint32_t qn_cpu_levels(void);
 const char *qn_cpu_level_name(int level);
 /* Levels named in a list such as "avx2,c" out of `have`; "c" is always there. Unknown names are skipped. */

@@ -2,6 +2,7 @@
  * not save is not there. */
 #define _DEFAULT_SOURCE /* syscall */
 #include <stdlib.h>
+#include <string.h>
 
 #include "cpu/cpu.h"
 
@@ -67,6 +68,7 @@ static uint32_t detect(void) { return 1u << QN_CPU_LEVEL_c; }
 
 uint32_t qn_cpu_levels(void) {
     const char *mask = getenv("QUERN_CPU");
+    if (mask && strcmp(mask, "none") == 0) return 0;
     uint32_t have = detect();
     return mask && *mask ? qn_cpu_levels_parse(mask, have) : have;
 }
