@@ -122,8 +122,10 @@ clang_tests() {
 
 # Where threads meet: the recorder, the pool, and plans that are cancelled from outside.
 tsan_tests() {
-    build tsan build/tsan test_record test_pool test_plan_runs || return
-    for test in test_record test_pool test_plan_runs; do run "tsan/$test" "build/tsan/tests/$test"; done
+    for test in test_record test_pool test_plan_runs; do
+        build tsan build/tsan "$test" || return
+        run "tsan/$test" "build/tsan/tests/$test"
+    done
 }
 
 # Reads of memory that nobody wrote, which the address sanitizer cannot see.

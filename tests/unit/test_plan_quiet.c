@@ -51,7 +51,7 @@ int pthread_mutex_lock(pthread_mutex_t *mutex) {
 
 /* A loop over y whose body has a branch in it. */
 static qn_val looped(qn_graph *g, qn_val y) {
-    qn_graph *yes, *no, *body;
+    qn_graph *yes = NULL, *no = NULL, *body = NULL;
     const int64_t shape[2] = {40, 32};
     qn_attr_cond at = qn_attr_cond_default();
     qn_attr_scan_loop loop = qn_attr_scan_loop_default();
