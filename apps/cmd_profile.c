@@ -1,11 +1,9 @@
 /* quern profile: reads traces of PyTorch and of Quern and prints any of their views. */
 #include <errno.h>
-#include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "app.h"
@@ -28,54 +26,7 @@ static const char help[] =
     "  --time us|ms|s, --memory B|KB|MB|GB\n"
     "                      units of the memory views\n"
     "  --top N             tables: only the first N rows\n"
-    "  --dialect upstream|mlu_a|mlu_b\n"
-    "                      whose rules; else by what the trace holds\n"
-    "  --strict-reference  refuse what the reference refuses\n"
-    "  --driver            calls of cuda_driver launch kernels too (Triton, compiled code)\n"
-    "  --owner=time        a runtime call belongs to the operator around it, whatever its id says (PyTorch 2.1 and later)\n"
-    "  --host-steps        steps marked on device tracks are no steps\n"
-    "  --comm-names        kernels named like NCCL's or CNCL's are communication\n"
-    "  -o FILE             write there; it appears when it is complete\n\n"
-    "Views:";
-
-/* ---- Interruption and progress ------------------------------------------------------------------------------------ */
-
-static volatile int interrupted; /* set by SIGINT, read by the library */
-
-static void on_interrupt(int signal_number) {
-    (void)signal_number;
-    interrupted = 1;
-}
-
-int profile_was_interrupted(void) { return interrupted; }
-
-typedef struct progress {
-    struct timespec last;
-    int shown;
-} progress;
-
-/* Before anything else is said: it may go to the same terminal. */
-void profile_clear_progress(const profile_job *job) {
-    progress *p = job->options.progress_user;
-    if (p && p->shown) {
-        fprintf(stderr, "\r%79s\r", "");
-        p->shown = 0;
-    }
-}
-
-/* Ten times a second is enough for a person. */
-static void show_progress(void *user, const char *path, uint64_t done, uint64_t total) {
-    progress *p = user;
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    double passed = (double)(now.tv_sec - p->last.tv_sec) + (double)(now.tv_nsec - p->last.tv_nsec) * 1e-9;
-    if (passed < 0.1) return;
-    p->last = now;
-    p->shown = 1;
-    const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
-    fprintf(stderr, "\rreading %-40.40s %5.1f of %.1f MB", name, (double)done / 1e6, (double)total / 1e6);
-    fflush(stderr);
-}
+    "  -o FILE             write there; it appears when it is complete\n";
 
 /* ---- Options ------------------------------------------------------------------------------------------------------ */
 
@@ -102,55 +53,7 @@ static const text_option text_options[] = {{"--run", IN_REQUEST(run)},
                                            {"--memory", IN_REQUEST(memory_metric)},
                                            {"-o", offsetof(profile_job, out)}};
 
-static int usage_error(const char *sentence, const char *what) {
-    fprintf(stderr, "quern profile: ");
-    fprintf(stderr, sentence, what);
-    fprintf(stderr, "; 'quern profile --help' says more\n");
-    return APP_USAGE;
-}
-
-/* The value of `--name=value` or of `--name value`; NULL when the argument is not this option. */
-static const char *value_of(const char *name, int argc, char **argv, int *i, int *missing) {
-    size_t n = strlen(name);
-    if (strncmp(argv[*i], name, n) != 0) return NULL;
-    if (argv[*i][n] == '=') return argv[*i] + n + 1;
-    if (argv[*i][n] != 0) return NULL;
-    if (*i + 1 >= argc) {
-        *missing = 1;
-        return NULL;
-    }
-    return argv[++*i];
-}
-
-/* Options that are words alone. Returns 0 when it is none of them. */
-static int take_word(profile_job *job, const char *word) {
-    static const struct {
-        const char *name;
-        uint32_t flag;
-    } flags[] = {{"--strict-reference", QN_PROFILE_STRICT},
-                 {"--driver", QN_PROFILE_DRIVER},
-                 {"--owner=time", QN_PROFILE_OWNER_TIME},
-                 {"--host-steps", QN_PROFILE_HOST_STEPS},
-                 {"--comm-names", QN_PROFILE_COMM_NAMES}};
-    for (size_t k = 0; k < sizeof flags / sizeof *flags; k++)
-        if (strcmp(word, flags[k].name) == 0) {
-            job->options.flags |= flags[k].flag;
-            return 1;
-        }
-    if (strcmp(word, "--json") != 0 && strcmp(word, "--csv") != 0) return 0;
-    job->form = strcmp(word, "--json") == 0 ? PRINT_JSON : PRINT_CSV;
-    return 1;
-}
-
-static int take_dialect(profile_job *job, const char *name) {
-    static const char *const names[] = {"auto", "upstream", "mlu_a", "mlu_b"};
-    for (int k = 0; k < 4; k++)
-        if (strcmp(name, names[k]) == 0) {
-            job->options.dialect = (qn_profile_dialect)k;
-            return APP_OK;
-        }
-    return usage_error("there is no dialect '%s': upstream, mlu_a or mlu_b", name);
-}
+static int usage_error(const char *sentence, const char *what) { return profile_wrong(NULL, sentence, what); }
 
 static int take_top(profile_job *job, const char *text) {
     char *end;
@@ -164,14 +67,18 @@ static int take_top(profile_job *job, const char *text) {
 static int take_option(profile_job *job, int argc, char **argv, int *i) {
     int missing = 0;
     const char *value;
-    if (take_word(job, argv[*i])) return APP_OK;
+    int rc = profile_take_reading(&job->options, NULL, argc, argv, i, &missing);
+    if (rc != PROFILE_NOT_MINE) return rc;
+    if (strcmp(argv[*i], "--json") == 0 || strcmp(argv[*i], "--csv") == 0) {
+        job->form = argv[*i][2] == 'j' ? PRINT_JSON : PRINT_CSV;
+        return APP_OK;
+    }
     for (size_t k = 0; k < sizeof text_options / sizeof *text_options; k++)
-        if ((value = value_of(text_options[k].name, argc, argv, i, &missing)) != NULL) {
+        if ((value = profile_value_of(text_options[k].name, argc, argv, i, &missing)) != NULL) {
             memcpy((char *)job + text_options[k].at, &value, sizeof value);
             return APP_OK;
         }
-    if ((value = value_of("--dialect", argc, argv, i, &missing)) != NULL) return take_dialect(job, value);
-    if ((value = value_of("--top", argc, argv, i, &missing)) != NULL) return take_top(job, value);
+    if ((value = profile_value_of("--top", argc, argv, i, &missing)) != NULL) return take_top(job, value);
     return usage_error(missing ? "%s needs a value" : "there is no option '%s'", argv[*i]);
 }
 
@@ -212,7 +119,7 @@ static int check_view(profile_job *job) {
 
 static void print_help(void) {
     const char *name;
-    fputs(help, stdout);
+    printf("%s%s\nViews:", help, profile_reading_help);
     for (int v = 0; (name = qn_profile_view_name(v)) != NULL; v++) printf("%s%s", v % 6 ? " " : "\n  ", name);
     printf(" all\n");
 }
@@ -226,8 +133,8 @@ typedef struct target {
 
 static qn_status write_file(void *user, const char *text, size_t length) {
     const target *t = user;
-    if (interrupted) return QN_CANCELLED;
-    profile_clear_progress(t->job);
+    if (profile_was_interrupted()) return QN_CANCELLED;
+    profile_clear_progress(&t->job->options);
     return fwrite(text, 1, length, t->to) == length ? QN_OK : QN_IO;
 }
 
@@ -249,31 +156,40 @@ qn_status profile_write_view(const profile_job *job, const char *view, const qn_
     }
     json_text text = {0};
     qn_status status = qn_profile_view(job->profile, view, request, json_append, &text, error);
-    profile_clear_progress(job);
+    profile_clear_progress(&job->options);
     if (status == QN_OK) {
-        printer p = {.to = to, .form = job->form, .width = line_width(to), .top = job->top, .cancel = &interrupted};
-        if (!json_parse(&text) || (!profile_print_view(&p, text.root) && !interrupted))
+        printer p = {.to = to, .form = job->form, .width = line_width(to), .top = job->top, .cancel = job->options.cancel};
+        if (!json_parse(&text) || (!profile_print_view(&p, text.root) && !profile_was_interrupted()))
             status = qn_error_set(error, QN_NO_MEMORY, "no memory for the table of %s", view);
-        else if (interrupted) status = qn_error_set(error, QN_CANCELLED, "interrupted");
+        else if (profile_was_interrupted()) status = qn_error_set(error, QN_CANCELLED, "interrupted");
     }
     json_free(&text);
     return status;
+}
+
+/* One sentence for one, another for many; %llu stands for the number. */
+static void report_count(const char *path, uint64_t n, const char *one, const char *many) {
+    if (n == 0) return;
+    fprintf(stderr, "%s: ", path);
+    fprintf(stderr, n == 1 ? one : many, (unsigned long long)n);
+    fputc('\n', stderr);
 }
 
 void profile_report(const profile_job *job, int run, int worker, int span) {
     qn_profile_info info = {.size = sizeof info};
     if (qn_profile_trace_info(job->profile, run, worker, span, &info) != QN_OK) return;
     const char *path = qn_profile_trace_path(job->profile, run, worker, span);
-    profile_clear_progress(job);
-    if (info.events_broken)
-        fprintf(stderr, "%s: %llu of %llu events left out: no usable name, category, time or thread\n", path,
-                (unsigned long long)info.events_broken, (unsigned long long)info.events_seen);
-    if (info.nodes_dropped)
-        fprintf(stderr, "%s: %llu operators overlap their neighbours and are in no tree\n", path,
-                (unsigned long long)info.nodes_dropped);
-    if (info.orphan_kernels)
-        fprintf(stderr, "%s: %llu kernels have no call that launched them; --driver may find it\n", path,
-                (unsigned long long)info.orphan_kernels);
+    profile_clear_progress(&job->options);
+    report_count(path, info.events_broken, "%llu event left out: no usable name, category, time or thread",
+                 "%llu events left out: no usable name, category, time or thread");
+    report_count(path, info.events_unknown, "%llu event left out: its category is unknown",
+                 "%llu events left out: their categories are unknown");
+    report_count(path, info.events_backward, "%llu event ends before it begins; it counts as written",
+                 "%llu events end before they begin; they count as written");
+    report_count(path, info.nodes_dropped, "%llu operator overlaps its neighbour and is in no tree",
+                 "%llu operators overlap their neighbours and are in no tree");
+    report_count(path, info.orphan_kernels, "%llu kernel has no call that launched it; --driver may find it",
+                 "%llu kernels have no call that launched them; --driver may find it");
 }
 
 /* The traces a request touched are those now loaded. */
@@ -283,23 +199,15 @@ static void report_loaded(const profile_job *job) {
             for (int s = 0; qn_profile_span_name(job->profile, r, w, s); s++) profile_report(job, r, w, s);
 }
 
-static int fail(qn_status status, const qn_error *error) {
-    if (interrupted || status == QN_CANCELLED) return PROFILE_INTERRUPTED;
-    if (status == QN_IO && error->status != QN_IO)
-        fprintf(stderr, "quern profile: the result could not be written: %s\n", strerror(errno));
-    else fprintf(stderr, "quern profile: %s\n", error->text[0] ? error->text : qn_status_meaning(status));
-    return APP_FAILED;
-}
-
 static int print_one(profile_job *job) {
     out_file out;
     qn_error error = {QN_OK, ""};
     if (!out_open(&out, job->out)) return APP_FAILED;
     qn_status status = profile_write_view(job, job->view, &job->request, out.to, &error);
-    profile_clear_progress(job);
+    profile_clear_progress(&job->options);
     if (status != QN_OK) {
         out_discard(&out);
-        return fail(status, &error);
+        return profile_failed(NULL, status, &error);
     }
     report_loaded(job);
     return out_commit(&out) ? APP_OK : APP_FAILED;
@@ -312,38 +220,27 @@ static int run_job(profile_job *job) {
         status = qn_profile_open(job->against, &job->options, &job->other, &error);
         job->request.against = job->other;
     }
-    if (status != QN_OK) return fail(status, &error);
+    if (status != QN_OK) return profile_failed(NULL, status, &error);
     return strcmp(job->view, "all") == 0 ? profile_all(job) : print_one(job);
 }
 
 int cmd_profile(int argc, char **argv) {
     profile_job job;
-    progress p;
+    profile_progress progress;
     memset(&job, 0, sizeof job);
-    memset(&p, 0, sizeof p);
     job.options = qn_profile_options_default();
     job.request = qn_profile_request_default();
     if (argc > 1 && strcmp(argv[1], "html") == 0) return profile_html(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "serve") == 0) return profile_serve(argc - 1, argv + 1);
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
-            print_help();
-            return APP_OK;
-        }
+    if (profile_asks_for_help(argc, argv)) {
+        print_help();
+        return APP_OK;
+    }
     int rc = take_arguments(&job, argc, argv);
     if (rc == APP_OK) rc = check_view(&job);
     if (rc != APP_OK) return rc;
     if (strcmp(job.view, "all") == 0 && job.form == PRINT_TABLE) job.form = PRINT_JSON;
-    if (isatty(STDERR_FILENO)) {
-        job.options.progress = show_progress;
-        job.options.progress_user = &p;
-    }
-    job.options.cancel = &interrupted;
-    struct sigaction action;
-    memset(&action, 0, sizeof action);
-    action.sa_handler = on_interrupt;
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    profile_watch(&job.options, &progress);
     rc = run_job(&job);
     qn_profile_close(job.profile);
     qn_profile_close(job.other);

@@ -95,7 +95,7 @@ static int write_one(folder *f, const char *view, const qn_profile_request *requ
         return out_commit(&out);
     }
     out_discard(&out);
-    profile_clear_progress(f->job);
+    profile_clear_progress(&f->job->options);
     if (status == QN_UNSUPPORTED) return 1; /* this trace has no such view */
     if (status != QN_CANCELLED) fprintf(stderr, "quern profile: %s\n", error.text);
     f->failed = 1;
@@ -111,7 +111,7 @@ static int write_trace(folder *f, int run, int worker, int span) {
     request.worker = qn_profile_worker_name(profile, run, worker);
     request.span = qn_profile_span_name(profile, run, worker, span);
     qn_status status = qn_profile_load(profile, run, worker, span, &error);
-    profile_clear_progress(f->job);
+    profile_clear_progress(&f->job->options);
     if (status != QN_OK) { /* the others stay */
         if (status != QN_CANCELLED) fprintf(stderr, "quern profile: %s\n", error.text);
         f->failed = 1;
@@ -185,7 +185,7 @@ int profile_all(profile_job *job) {
         whole = write_run(f, run);
     }
     int failed = f->failed || !whole || f->written == 0;
-    profile_clear_progress(job);
+    profile_clear_progress(&job->options);
     fprintf(stderr, "%d files in %s\n", f->written, job->out);
     free(f);
     return profile_was_interrupted() ? PROFILE_INTERRUPTED : failed ? APP_FAILED : APP_OK;

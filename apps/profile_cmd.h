@@ -5,6 +5,7 @@
 
 #include <quern/profile.h>
 #include <stdio.h>
+#include <time.h>
 
 /* ---- A JSON text in memory (profile_json.c) ----------------------------------------------------------------------- */
 
@@ -90,6 +91,33 @@ void sha256_begin(sha256 *hash);
 void sha256_add(sha256 *hash, const void *bytes, size_t n);
 void sha256_end(sha256 *hash, char hex[65]);
 
+/* ---- What all verbs take and say (profile_args.c) ----------------------------------------------------------------- */
+
+enum { PROFILE_INTERRUPTED = 130, PROFILE_NOT_MINE = -1 };
+
+extern const char profile_reading_help[]; /* of the options profile_take_reading takes */
+
+/* Complaints about arguments and about work that failed; both return the exit code. verb is NULL for the views. */
+int profile_wrong(const char *verb, const char *sentence_with_one_word, const char *word);
+int profile_failed(const char *verb, qn_status status, const qn_error *error);
+int profile_asks_for_help(int argc, char **argv);
+
+/* The value of `--name=value` or of `--name value`; NULL when argv[*i] is not this option, or lacks its value. */
+const char *profile_value_of(const char *name, int argc, char **argv, int *i, int *missing);
+/* An option that says how traces are read. Returns an exit code, or PROFILE_NOT_MINE when it is another. */
+int profile_take_reading(qn_profile_options *options, const char *verb, int argc, char **argv, int *i, int *missing);
+
+typedef struct profile_progress {
+    struct timespec last;
+    int shown;
+} profile_progress;
+
+/* From here on a signal stops the reading, and a terminal is shown how far it is. */
+void profile_watch(qn_profile_options *options, profile_progress *progress);
+void profile_clear_progress(const qn_profile_options *options);
+int profile_was_interrupted(void);
+void profile_interrupt(void);
+
 /* ---- The job (cmd_profile.c, profile_all.c) ----------------------------------------------------------------------- */
 
 typedef struct profile_job {
@@ -101,10 +129,6 @@ typedef struct profile_job {
     qn_profile *profile, *other;
 } profile_job;
 
-enum { PROFILE_INTERRUPTED = 130 };
-
-int profile_was_interrupted(void);
-void profile_clear_progress(const profile_job *job);
 /* Writes one view to `to` in the job's form. The error is set unless QN_OK. */
 qn_status profile_write_view(const profile_job *job, const char *view, const qn_profile_request *request, FILE *to,
                              qn_error *error);

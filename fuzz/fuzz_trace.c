@@ -1,5 +1,5 @@
-/* libFuzzer: any bytes as a trace. The first byte picks dialect and flags; every view is asked for. Nothing may crash, leak or
- * take more than the memory allowed. Built with -fsanitize=fuzzer it searches; linked with replay.c it runs saved inputs. */
+/* libFuzzer: any bytes as a trace. The first byte picks dialect, flags and whether the file counts as gzip; every view is asked
+ * for. Nothing may crash, leak or take more than the memory allowed. Built with -fsanitize=fuzzer it searches; linked with replay.c it runs saved inputs. */
 #include <quern/profile.h>
 
 #include <stdint.h>
@@ -15,27 +15,32 @@ static qn_status count(void *user, const char *text, size_t length) {
     return QN_OK;
 }
 
-static int save(const uint8_t *data, size_t size, char *path, size_t room) {
+static int save(const uint8_t *data, size_t size, int gz, char *path, size_t room) {
     const char *folder = getenv("TMPDIR");
-    int length = snprintf(path, room, "%s/quern-fuzz-XXXXXX", folder ? folder : "/tmp");
-    int fd = length > 0 && (size_t)length < room ? mkstemp(path) : -1;
+    char plain[512];
+    int length = snprintf(plain, sizeof plain, "%s/quern-fuzz-XXXXXX", folder ? folder : "/tmp");
+    int fd = length > 0 && (size_t)length + 3 < sizeof plain ? mkstemp(plain) : -1;
     if (fd < 0) {
         return 0;
     }
     FILE *file = fdopen(fd, "wb");
     int written = file && fwrite(data, 1, size, file) == size;
-    return file && fclose(file) == 0 && written;
+    snprintf(path, room, "%s%s", plain, gz ? ".gz" : "");
+    return file && fclose(file) == 0 && written && rename(plain, path) == 0;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    char path[512];
+    char path[520];
     qn_profile *profile;
-    if (size == 0 || !save(data + 1, size - 1, path, sizeof path)) {
+    if (size == 0 || !save(data + 1, size - 1, data[0] & 4, path, sizeof path)) {
         return 0;
     }
     qn_profile_options options = qn_profile_options_default();
     options.dialect = (qn_profile_dialect)(data[0] & 3);
     options.flags = data[0] >> 3 & 31u;
+    if ((options.flags & QN_PROFILE_OWNER_TIME) && size % 2) {
+        options.flags ^= QN_PROFILE_OWNER_TIME | QN_PROFILE_OWNER_ENCLOSING;
+    }
     options.max_memory = 256u << 20;
     if (qn_profile_open(path, &options, &profile, NULL) == QN_OK) {
         size_t written = 0;

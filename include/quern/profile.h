@@ -29,11 +29,14 @@ typedef enum qn_profile_dialect {
 } qn_profile_dialect;
 
 enum {
-    QN_PROFILE_STRICT = 1u,     /* reject what the reference rejects, instead of answering what can be answered */
-    QN_PROFILE_DRIVER = 2u,     /* cuda_driver calls count as runtime calls (Triton and compiled code launch through them) */
-    QN_PROFILE_OWNER_TIME = 4u, /* a runtime call belongs to the innermost operator around it on its thread, whatever the ids */
-    QN_PROFILE_HOST_STEPS = 8u, /* steps annotated on device tracks are not steps of their own */
-    QN_PROFILE_COMM_NAMES = 16u /* kernels named like collective libraries are communication */
+    QN_PROFILE_STRICT = 1u,      /* reject what the reference rejects, instead of answering what can be answered */
+    QN_PROFILE_DRIVER = 2u,      /* cuda_driver calls count as runtime calls (Triton and compiled code launch through them) */
+    QN_PROFILE_OWNER_TIME = 4u,  /* a runtime call belongs to the innermost operator around it on its thread, whatever the ids */
+    QN_PROFILE_HOST_STEPS = 8u,  /* steps annotated on device tracks are not steps of their own */
+    QN_PROFILE_COMM_NAMES = 16u, /* kernels named like collective libraries are communication */
+    /* A runtime call takes the id of the last event with one that encloses it on its pid and tid: torch_mlu's rule for GPU traces
+     * of PyTorch 2.1. Not together with OWNER_TIME. */
+    QN_PROFILE_OWNER_ENCLOSING = 32u
 };
 
 /* Bytes of trace text taken in so far, of which total are expected (both as stored, so compressed for .gz). */
@@ -45,7 +48,7 @@ typedef struct qn_profile_options {
     qn_profile_dialect dialect;
     int32_t reserved;
     uint64_t max_text;   /* most bytes of unpacked JSON in one file; 0: 1 TiB. A file beyond it is refused, not cut. */
-    uint64_t max_memory; /* most bytes one trace may keep; 0: 16 GiB */
+    uint64_t max_memory; /* most bytes one trace may keep; 0: half of the machine's memory, at most 16 GiB */
     qn_profile_progress_fn progress; /* may be NULL */
     void *progress_user;
     const volatile int *cancel; /* may be NULL; reading stops with QN_CANCELLED soon after it becomes non-zero */
@@ -111,13 +114,15 @@ QN_API qn_status qn_profile_view(qn_profile *profile, const char *view, const qn
 typedef struct qn_profile_info {
     uint32_t size; /* set by the caller to sizeof(qn_profile_info) */
     qn_profile_dialect dialect;
-    uint64_t text_bytes;     /* unpacked */
-    uint64_t events_seen;    /* items of traceEvents */
-    uint64_t events_kept;    /* that take part in the analysis */
-    uint64_t events_broken;  /* left out because a name, category, time or thread is missing or of the wrong kind */
-    uint64_t nodes_dropped;  /* operators that overlap their neighbour on the same thread, which no tree can hold */
-    uint64_t orphan_kernels; /* kernels no runtime call launched */
-    uint64_t memory_bytes;   /* kept by this trace */
+    uint64_t text_bytes;      /* unpacked */
+    uint64_t events_seen;     /* items of traceEvents */
+    uint64_t events_kept;     /* that take part in the analysis */
+    uint64_t events_broken;   /* left out because a name, category, time or thread is missing or of the wrong kind */
+    uint64_t nodes_dropped;   /* operators that overlap their neighbour on the same thread, which no tree can hold */
+    uint64_t orphan_kernels;  /* kernels no runtime call launched */
+    uint64_t memory_bytes;    /* kept by this trace */
+    uint64_t events_unknown;  /* left out because their category is none that any profiler is known to write */
+    uint64_t events_backward; /* kept, though they end before they begin; they count as written */
 } qn_profile_info;
 QN_API qn_status qn_profile_trace_info(const qn_profile *profile, int run, int worker, int span, qn_profile_info *info);
 

@@ -64,6 +64,9 @@ static qn_status check_cancel(const prof_trace *trace, qn_error *error) {
 qn_status qn_prof_analyse(prof_trace *trace, qn_error *error) {
     qn_status status = check_cancel(trace, error);
     status = status == QN_OK ? qn_prof_classify(trace, error) : status;
+    if (status == QN_OK && (trace->options.flags & QN_PROFILE_OWNER_ENCLOSING)) {
+        status = qn_prof_owner_repair(trace, error);
+    }
     status = status == QN_OK ? check_cancel(trace, error) : status;
     status = status == QN_OK ? build_trees(trace, error) : status;
     status = status == QN_OK ? check_cancel(trace, error) : status;
@@ -78,7 +81,7 @@ qn_status qn_prof_analyse(prof_trace *trace, qn_error *error) {
 
 qn_status qn_prof_trace_load(const char *path, const qn_profile_options *options, prof_trace *trace, qn_error *error) {
     memset(trace, 0, sizeof *trace);
-    uint64_t limit = options->max_memory ? options->max_memory : 16ull << 30;
+    uint64_t limit = options->max_memory;
     qn_arena_init(&trace->arena, limit < SIZE_MAX ? (size_t)limit : SIZE_MAX);
     trace->options = *options;
     trace->path = path;

@@ -202,22 +202,16 @@ typedef struct shares {
 static prof_num self_kernel_time(metrics *m, const prof_node *node, int per_device, shares *s) {
     prof_trace *trace = m->trace;
     prof_num sum = prof_int(0);
-    for (uint32_t i = 0; i < node->rt_count; i++) {
-        const prof_rt *rt = &trace->rts.at[trace->node_rts.at[node->rt_begin + i]];
-        for (uint32_t j = 0; j < rt->dev_count; j++) {
-            const prof_dev *dev = &trace->devs.at[trace->rt_devs.at[rt->dev_begin + j]];
-            if (dev->kind != PROF_KIND_KERNEL) {
-                continue;
-            }
-            prof_num length = prof_sub(dev->end, dev->start);
-            sum = prof_add(sum, length);
-            const uint32_t *index = per_device ? qn_prof_map_find(&m->index, trace->kernels.at[dev->args].device) : NULL;
-            s->has_kernel |= per_device;
-            if (index) {
-                work *w = &m->works.at[*index];
-                w->kernel_time = prof_add(w->kernel_time, length);
-                w->tc_time = dev->uses_tc ? prof_add(w->tc_time, length) : w->tc_time;
-            }
+    prof_launched at = {0, 0};
+    for (const prof_dev *dev; (dev = prof_node_next_kernel(trace, node, &at)) != NULL;) {
+        prof_num length = prof_sub(dev->end, dev->start);
+        sum = prof_add(sum, length);
+        const uint32_t *index = per_device ? qn_prof_map_find(&m->index, trace->kernels.at[dev->args].device) : NULL;
+        s->has_kernel |= per_device;
+        if (index) {
+            work *w = &m->works.at[*index];
+            w->kernel_time = prof_add(w->kernel_time, length);
+            w->tc_time = dev->uses_tc ? prof_add(w->tc_time, length) : w->tc_time;
         }
     }
     return sum;

@@ -61,25 +61,19 @@ typedef struct tally {
 
 static qn_status count_kernels(comparer *c, const prof_trace *trace, tally *t, prof_diff_side *side, uint32_t agg,
                                const prof_node *node) {
-    for (uint32_t i = 0; i < node->rt_count; i++) {
-        const prof_rt *rt = &trace->rts.at[trace->node_rts.at[node->rt_begin + i]];
-        for (uint32_t j = 0; j < rt->dev_count; j++) {
-            const prof_dev *dev = &trace->devs.at[trace->rt_devs.at[rt->dev_begin + j]];
-            if (dev->kind != PROF_KIND_KERNEL) {
-                continue;
-            }
-            prof_val key = prof_int((int64_t)((uint64_t)agg << 32 | dev->name));
-            uint32_t *index = qn_prof_map_put(&t->kernels, key, (uint32_t)t->counts.n);
-            if (!index || !QN_VEC_ROOM(c->arena, &t->counts, 1)) {
-                return QN_NO_MEMORY;
-            }
-            if (*index == t->counts.n) {
-                kernel_count fresh = {agg, dev->name, 0};
-                t->counts.at[t->counts.n++] = fresh;
-            }
-            t->counts.at[*index].count++;
-            side->aggs.at[agg].kernel_calls++;
+    prof_launched at = {0, 0};
+    for (const prof_dev *dev; (dev = prof_node_next_kernel(trace, node, &at)) != NULL;) {
+        prof_val key = prof_int((int64_t)((uint64_t)agg << 32 | dev->name));
+        uint32_t *index = qn_prof_map_put(&t->kernels, key, (uint32_t)t->counts.n);
+        if (!index || !QN_VEC_ROOM(c->arena, &t->counts, 1)) {
+            return QN_NO_MEMORY;
         }
+        if (*index == t->counts.n) {
+            kernel_count fresh = {agg, dev->name, 0};
+            t->counts.at[t->counts.n++] = fresh;
+        }
+        t->counts.at[*index].count++;
+        side->aggs.at[agg].kernel_calls++;
     }
     return QN_OK;
 }

@@ -122,17 +122,12 @@ prof_scan_result qn_prof_scan_string(prof_scan *scan, const char **p, prof_tok *
 
 static int is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/* The end of a run of digits. Bytes that are none differ from '0' by ten or more, which shows in their highest bits. */
 static const char *pass_digits(const char *at) {
-    for (;; at += 8) {
-        uint64_t word;
-        memcpy(&word, at, 8);
-        word ^= 0x3030303030303030ull;
-        uint64_t none = ((word + 0x7676767676767676ull) | word) & 0x8080808080808080ull;
-        if (none) {
-            return at + (__builtin_ctzll(none) >> 3); /* the lowest is exact */
-        }
+    unsigned n;
+    while ((n = prof_digits(prof_word(at))) == 8) {
+        at += 8;
     }
+    return at + n;
 }
 
 static prof_scan_result finish(prof_scan *scan, const char **p, const char *end, prof_tok *tok, int type) {
@@ -204,17 +199,11 @@ static prof_scan_result scan_number(prof_scan *scan, const char **p, prof_tok *t
     return finish(scan, p, at, tok, type);
 }
 
-/* Up to 18 digits. Eight at a time: pairs, then fours, then eights are put together within one word. */
+/* Up to 18 digits. */
 static uint64_t digits_value(const char *at, size_t n) {
     uint64_t value = 0;
     for (; n >= 8; n -= 8, at += 8) {
-        uint64_t word;
-        memcpy(&word, at, 8); /* the first digit lies lowest, as both our machines store words */
-        word -= 0x3030303030303030ull;
-        word = (word * 10 + (word >> 8)) & 0x00ff00ff00ff00ffull;
-        word = (word * 100 + (word >> 16)) & 0x0000ffff0000ffffull;
-        word = (word * 10000 + (word >> 32)) & 0xffffffffull;
-        value = value * 100000000 + word;
+        value = value * 100000000 + prof_eight_digits(prof_word(at));
     }
     for (; n; n--, at++) {
         value = value * 10 + (uint64_t)(*at - '0');

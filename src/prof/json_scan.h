@@ -8,6 +8,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "prof/prof_num.h"
 
@@ -53,6 +54,54 @@ static inline const char *prof_skip_space(const char *p) {
         p++;
     }
     return p;
+}
+
+/* ---- Digits, eight at a time: the first lies lowest in a word, as both our machines store them -------------------- */
+
+static inline uint64_t prof_word(const char *p) {
+    uint64_t word;
+    memcpy(&word, p, 8);
+    return word;
+}
+
+/* How many of eight bytes are digits before the first that is none. Those differ from '0' by ten or more, which shows in their highest
+ * bits; the lowest so marked is exact. */
+static inline unsigned prof_digits(uint64_t word) {
+    word ^= 0x3030303030303030ull;
+    uint64_t none = ((word + 0x7676767676767676ull) | word) & 0x8080808080808080ull;
+    return none ? (unsigned)__builtin_ctzll(none) >> 3 : 8;
+}
+
+/* Pairs, then fours, then all eight are put together within the word. */
+static inline uint64_t prof_eight_digits(uint64_t word) {
+    word &= 0x0f0f0f0f0f0f0f0full;
+    word = (word * 10 + (word >> 8)) & 0x00ff00ff00ff00ffull;
+    word = (word * 100 + (word >> 16)) & 0x0000ffff0000ffffull;
+    return (word * 10000 + (word >> 32)) & 0xffffffffull;
+}
+
+/* The value of a number that is nothing but one to sixteen digits, and its length; 0 for anything else, also for one that may go on
+ * beyond the window. Most numbers of a trace are such. */
+static inline unsigned prof_scan_digits(const prof_scan *scan, const char *p, int64_t *value) {
+    static const int64_t TENS[9] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
+    uint64_t word = prof_word(p);
+    unsigned n = prof_digits(word);
+    if (n == 0 || (*p == '0' && n > 1)) {
+        return 0;
+    }
+    /* Digits move up to the end of their word; what comes in below counts as zeros in front of them. */
+    *value = (int64_t)prof_eight_digits(word << 8 * (8 - n));
+    if (n == 8) {
+        uint64_t next = prof_word(p + 8);
+        unsigned more = prof_digits(next);
+        if (more) {
+            *value = *value * TENS[more] + (int64_t)prof_eight_digits(next << 8 * (8 - more));
+            n += more;
+        }
+    }
+    char behind = p[n];
+    int goes_on = (behind >= '0' && behind <= '9') || behind == '.' || behind == 'e' || behind == 'E';
+    return goes_on || scan->end - p <= (ptrdiff_t)n ? 0 : n;
 }
 
 /* Each takes *p at the first byte of the thing and leaves it behind the thing; it is unchanged unless the answer is OK. */

@@ -364,13 +364,10 @@ static qn_status group_by_launch(prof_trace *trace) {
     }
     for (size_t i = 0; i < trace->postorder.n; i++) {
         const prof_node *node = &trace->nodes.at[trace->postorder.at[i]];
-        for (uint32_t j = 0; j < node->rt_count; j++) {
-            const prof_rt *rt = &trace->rts.at[trace->node_rts.at[node->rt_begin + j]];
-            for (uint32_t k = 0; k < rt->dev_count; k++) {
-                const prof_dev *dev = &trace->devs.at[trace->rt_devs.at[rt->dev_begin + k]];
-                if (dev->kind == PROF_KIND_KERNEL && add_launch(&b, dev) != QN_OK) {
-                    return QN_NO_MEMORY;
-                }
+        prof_launched at = {0, 0};
+        for (const prof_dev *dev; (dev = prof_node_next_kernel(trace, node, &at)) != NULL;) {
+            if (add_launch(&b, dev) != QN_OK) {
+                return QN_NO_MEMORY;
             }
         }
     }

@@ -250,12 +250,7 @@ static void put_view(prof_json *json, const builder *b, const uint32_t *order, s
     qn_prof_json_key(json, "sort");
     qn_prof_json_text(json, "Host Total (us)");
     qn_prof_json_object_end(json);
-    qn_prof_json_key(json, "columns");
-    qn_prof_json_array(json);
-    qn_prof_view_columns(json, columns, sizeof columns / sizeof *columns);
-    qn_prof_json_array_end(json);
-    qn_prof_json_key(json, "rows");
-    qn_prof_json_array(json);
+    qn_prof_view_table(json, columns, sizeof columns / sizeof *columns);
     for (size_t i = 0; i < n; i++) {
         put_row(json, &b->parts.at[order[i]], whole);
     }

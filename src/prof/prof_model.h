@@ -349,7 +349,7 @@ typedef struct prof_trace {
     int lightning;
     int saw_na;              /* bare N/A was read: the trace view must be written anew from values */
     QN_VEC(prof_flow) flows; /* both ends known, in order of first start */
-    uint64_t text_bytes, events_seen, events_broken;
+    uint64_t text_bytes, events_seen, events_broken, events_unknown, events_backward; /* see qn_profile_info */
     uint64_t window_end_event; /* item number of a `Record Window End` that the trace view drops (section 2); UINT64_MAX: none */
     prof_num trace_start;      /* least ts over kept events; absent when there is none */
 
@@ -402,6 +402,24 @@ static inline const prof_str *prof_string(const prof_trace *trace, uint32_t id) 
 
 static inline const prof_str *prof_list_text(const prof_trace *trace, prof_val list) {
     return prof_string(trace, list.tag == PROF_LIST ? trace->text.lists.at[list.i].text : 0);
+}
+
+/* The kernels a node launched itself, one after another: begin with all zero; NULL behind the last. */
+typedef struct prof_launched {
+    uint32_t rt, dev;
+} prof_launched;
+
+static inline const prof_dev *prof_node_next_kernel(const prof_trace *trace, const prof_node *node, prof_launched *at) {
+    for (; at->rt < node->rt_count; at->rt++, at->dev = 0) {
+        const prof_rt *rt = &trace->rts.at[trace->node_rts.at[node->rt_begin + at->rt]];
+        while (at->dev < rt->dev_count) {
+            const prof_dev *dev = &trace->devs.at[trace->rt_devs.at[rt->dev_begin + at->dev++]];
+            if (dev->kind == PROF_KIND_KERNEL) {
+                return dev;
+            }
+        }
+    }
+    return NULL;
 }
 
 /* The arguments an operator was written with, or NULL. */

@@ -8,6 +8,10 @@
 
 /* classify.c: kinds, names, trace start, order by time (section 3). */
 qn_status qn_prof_classify(prof_trace *trace, qn_error *error);
+/* owner_repair.c, --owner=enclosing: external ids of runtime calls by what encloses them (section 22). */
+qn_status qn_prof_owner_repair(prof_trace *trace, qn_error *error);
+
+typedef QN_VEC(uint32_t) prof_ids;
 
 /* Working state of sections 4 to 7. */
 typedef struct prof_thread {
@@ -46,7 +50,6 @@ qn_status qn_prof_durations(prof_build *build);                     /* durations
 qn_status qn_prof_backward(prof_build *build);                      /* backward.c, section 7 */
 
 /* Appends the nodes under `root` to `out`, children before their parent, the root last. A node reached twice appears twice. */
-typedef QN_VEC(uint32_t) prof_ids;
 qn_status qn_prof_postorder(prof_trace *trace, uint32_t root, prof_ids *out);
 /* Sorts node ids by start, then end descending. */
 qn_status qn_prof_sort_nodes(prof_trace *trace, uint32_t *ids, size_t n);

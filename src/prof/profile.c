@@ -3,6 +3,7 @@
 #include <quern/profile.h>
 
 #include <string.h>
+#include <unistd.h>
 
 #include "prof/analyse.h"
 #include "prof/prof_view.h"
@@ -33,9 +34,18 @@ const char *qn_profile_view_name(int view) { return view >= 0 && view < N_VIEWS 
 
 /* ---- Opening ------------------------------------------------------------------------------------------------------ */
 
+/* A hostile file must not take the whole machine: half of its memory, and never more than 16 GiB. */
+static uint64_t memory_limit(void) {
+    const uint64_t most = 16ull << 30;
+    long pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
+    uint64_t half = pages > 0 && bytes > 0 ? (uint64_t)pages * (uint64_t)bytes / 2 : most;
+    return half < most ? half : most;
+}
+
 static qn_status check_options(const qn_profile_options *given, qn_profile_options *options, qn_error *error) {
     const uint32_t known = QN_PROFILE_STRICT | QN_PROFILE_DRIVER | QN_PROFILE_OWNER_TIME | QN_PROFILE_HOST_STEPS |
-                           QN_PROFILE_COMM_NAMES;
+                           QN_PROFILE_COMM_NAMES | QN_PROFILE_OWNER_ENCLOSING;
+    const uint32_t owners = QN_PROFILE_OWNER_TIME | QN_PROFILE_OWNER_ENCLOSING;
     *options = qn_profile_options_default();
     if (!given) {
         return QN_OK;
@@ -47,6 +57,9 @@ static qn_status check_options(const qn_profile_options *given, qn_profile_optio
     options->size = (uint32_t)sizeof *options;
     if (options->flags & ~known) {
         return qn_error_set(error, QN_ARGUMENT, "unknown profile flags 0x%x", options->flags & ~known);
+    }
+    if ((options->flags & owners) == owners) {
+        return qn_error_set(error, QN_ARGUMENT, "a runtime call has one owner: by time or by what encloses it, not both");
     }
     if ((unsigned)options->dialect > QN_PROFILE_MLU_B) {
         return qn_error_set(error, QN_ARGUMENT, "unknown profile dialect %d", (int)options->dialect);
@@ -71,6 +84,7 @@ qn_status qn_profile_open(const char *path, const qn_profile_options *options, q
         return qn_error_set(error, QN_NO_MEMORY, "%s: no memory", path);
     }
     made->options = checked;
+    made->options.max_memory = checked.max_memory ? checked.max_memory : memory_limit();
     status = qn_prof_runs_list(&arena, path, &made->runs, error);
     if (status != QN_OK) {
         qn_arena_destroy(&arena);
@@ -183,6 +197,8 @@ qn_status qn_profile_trace_info(const qn_profile *profile, int run, int worker, 
     full.nodes_dropped = trace->nodes_dropped;
     full.orphan_kernels = trace->orphans;
     full.memory_bytes = trace->arena.used;
+    full.events_unknown = trace->events_unknown;
+    full.events_backward = trace->events_backward;
     memcpy(info, &full, info->size < sizeof full ? info->size : sizeof full);
     return QN_OK;
 }
@@ -405,7 +421,7 @@ qn_status qn_profile_view(qn_profile *profile, const char *view, const qn_profil
     }
     qn_arena arena;
     prof_view_context context;
-    qn_arena_init(&arena, profile->options.max_memory ? (size_t)profile->options.max_memory : (size_t)16 << 30);
+    qn_arena_init(&arena, (size_t)profile->options.max_memory);
     memset(&context, 0, sizeof context);
     context.arena = &arena;
     context.request = &checked;

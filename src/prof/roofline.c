@@ -138,12 +138,7 @@ qn_status qn_prof_view_roofline(const prof_view_context *context, prof_json *jso
     }
     qn_prof_json_object(json);
     put_metadata(json, context->trace);
-    qn_prof_json_key(json, "columns");
-    qn_prof_json_array(json);
-    qn_prof_view_columns(json, columns, sizeof columns / sizeof *columns);
-    qn_prof_json_array_end(json);
-    qn_prof_json_key(json, "rows");
-    qn_prof_json_array(json);
+    qn_prof_view_table(json, columns, sizeof columns / sizeof *columns);
     for (size_t i = 0; i < all.n; i++) {
         put_row(json, context->trace, &all.at[i]);
     }

@@ -8,37 +8,11 @@
 #define MOST_NS (INT64_MAX / 2) /* so that differences of times fit as well; 146 years */
 
 typedef struct walk {
-    prof_window window;
-    prof_scan scan;
-    const char *p;
+    prof_cursor cursor;
     prof_item item;
     prof_item_fn take;
     void *user;
-    qn_error *error;
-    qn_status status;
 } walk;
-
-static void aim(walk *w) {
-    w->scan.base = w->p;
-    w->scan.end = w->window.at + w->window.length;
-    w->scan.last = w->window.last;
-}
-
-static int more(walk *w) {
-    w->status = qn_prof_window_refill(&w->window, (size_t)(w->p - w->window.at), w->error);
-    w->p = w->window.at;
-    aim(w);
-    return w->status == QN_OK;
-}
-
-static qn_status fail(walk *w, prof_scan_result result) {
-    if (w->status != QN_OK) {
-        return w->status;
-    }
-    const char *at = result == PROF_SCAN_BAD ? w->scan.bad_at : w->p;
-    uint64_t offset = w->window.offset + (uint64_t)(at - w->window.at);
-    return qn_error_set(w->error, QN_FORMAT, "byte %llu: not valid JSON: %s", (unsigned long long)offset, w->scan.why);
-}
 
 static int part_of(const char *name, size_t length) {
     static const char *const NAMES[PROF_PARTS] = {"ph", "cat", "name", "pid", "tid", "ts", "dur", "id", "args"};
@@ -50,21 +24,23 @@ static int part_of(const char *name, size_t length) {
     return -1;
 }
 
-static prof_scan_result mark_parts(walk *w, const char **p) {
+static prof_scan_result mark_parts(void *user, const char **p) {
+    walk *w = user;
+    prof_scan *scan = &w->cursor.scan;
     int closed;
     w->item.present = 0;
     ++*p;
     for (int first = 1;; first = 0) {
         prof_tok key, value;
-        prof_scan_result result = qn_prof_scan_member(&w->scan, p, first, &key, &closed);
+        prof_scan_result result = qn_prof_scan_member(scan, p, first, &key, &closed);
         if (result != PROF_SCAN_OK || closed) {
             return result;
         }
-        result = qn_prof_scan_value(&w->scan, p, &value);
+        result = qn_prof_scan_value(scan, p, &value);
         if (result != PROF_SCAN_OK) {
             return result;
         }
-        int part = part_of(w->scan.base + key.at, key.length);
+        int part = part_of(scan->base + key.at, key.length);
         if (part >= 0) {
             w->item.part[part] = value;
             w->item.present |= 1u << part;
@@ -72,90 +48,36 @@ static prof_scan_result mark_parts(walk *w, const char **p) {
     }
 }
 
-static prof_scan_result one_item(walk *w) {
-    prof_scan_result result;
-    const char *p;
-    prof_tok ignored;
-    do {
-        aim(w);
-        p = w->p;
-        result = *p == '{' ? mark_parts(w, &p) : qn_prof_scan_value(&w->scan, &p, &ignored);
-    } while (result == PROF_SCAN_MORE && more(w));
-    if (result == PROF_SCAN_OK) {
-        if (*w->p == '{') {
-            w->status = w->take(w->user, &w->item);
-        }
-        w->p = p;
-    }
-    return result;
-}
-
-static qn_status all_items(walk *w) {
-    int closed = 0;
-    w->p++;
-    for (int first = 1;; first = 0) {
-        prof_scan_result result;
-        do {
-            w->p = prof_skip_space(w->p);
-            aim(w);
-            result = qn_prof_scan_item(&w->scan, &w->p, first, &closed);
-        } while (result == PROF_SCAN_MORE && more(w));
-        if (result == PROF_SCAN_OK && !closed) {
-            result = one_item(w);
-        }
-        if (result != PROF_SCAN_OK || w->status != QN_OK) {
-            return fail(w, result);
-        }
-        if (closed) {
-            return QN_OK;
-        }
-    }
-}
-
-static prof_scan_result skip_value(walk *w) {
-    prof_scan_result result;
-    prof_tok ignored;
-    prof_skip skip;
-    int container = *w->p == '[' || *w->p == '{';
-    if (container) {
-        qn_prof_skip_begin(&skip);
-    }
-    do {
-        aim(w);
-        result = container ? qn_prof_skip_run(&w->scan, &w->p, &skip) : qn_prof_scan_value(&w->scan, &w->p, &ignored);
-    } while (result == PROF_SCAN_MORE && more(w));
-    return result;
+static qn_status take_item(void *user, int is_object) {
+    walk *w = user;
+    return is_object ? w->take(w->user, &w->item) : QN_OK;
 }
 
 static qn_status top_object(walk *w) {
     static const char LIST[] = "traceEvents";
-    w->p++;
+    prof_cursor *cursor = &w->cursor;
+    cursor->p++;
     for (int first = 1;; first = 0) {
-        prof_scan_result result;
         prof_tok key;
-        const char *p;
+        const char *value;
         int closed;
-        do {
-            w->p = prof_skip_space(w->p);
-            aim(w);
-            p = w->p;
-            result = qn_prof_scan_member(&w->scan, &p, first, &key, &closed);
-        } while (result == PROF_SCAN_MORE && more(w));
+        prof_scan_result result = qn_prof_cursor_member(cursor, first, &key, &value, &closed);
         if (result != PROF_SCAN_OK) {
-            return fail(w, result);
+            return qn_prof_cursor_fail(cursor, result);
         }
         if (closed) {
             return QN_OK;
         }
-        int is_list = key.length == sizeof LIST - 1 && memcmp(w->scan.base + key.at, LIST, sizeof LIST - 1) == 0 && *p == '[';
-        w->p = p;
+        int is_list = key.length == sizeof LIST - 1 && memcmp(cursor->scan.base + key.at, LIST, sizeof LIST - 1) == 0 &&
+                      *value == '[';
+        cursor->p = value;
         if (is_list) {
-            qn_status status = all_items(w);
+            qn_status status = qn_prof_cursor_events(cursor, mark_parts, take_item, w);
             if (status != QN_OK) {
                 return status;
             }
-        } else if ((result = skip_value(w)) != PROF_SCAN_OK) {
-            return fail(w, result);
+        } else if ((result = qn_prof_cursor_skip(cursor)) != PROF_SCAN_OK) {
+            return qn_prof_cursor_fail(cursor, result);
         }
     }
 }
@@ -166,27 +88,19 @@ qn_status qn_prof_timeline_scan(qn_arena *arena, const char *path, const qn_prof
     memset(&w, 0, sizeof w);
     w.take = take;
     w.user = user;
-    w.error = error;
-    w.item.scan = &w.scan;
-    qn_status status = qn_prof_window_open(&w.window, arena, path, options, error);
+    w.item.scan = &w.cursor.scan;
+    qn_status status = qn_prof_cursor_open(&w.cursor, arena, path, options, error);
     if (status != QN_OK) {
         return status;
     }
-    w.p = w.window.at;
-    if (w.window.length >= 3 && memcmp(w.window.at, "\xef\xbb\xbf", 3) == 0) {
-        w.p += 3;
-    }
-    for (aim(&w); (w.p = prof_skip_space(w.p)) == w.scan.end && !w.window.last && more(&w);) {}
-    if (w.status != QN_OK) {
-        status = w.status;
-    } else if (*w.p == '{') {
+    if (*w.cursor.p == '{') {
         status = top_object(&w);
-    } else if (*w.p == '[') {
-        status = all_items(&w);
+    } else if (*w.cursor.p == '[') {
+        status = qn_prof_cursor_events(&w.cursor, mark_parts, take_item, &w);
     } else {
-        status = fail(&w, qn_prof_scan_bad(&w.scan, w.p, "expected { at the top"));
+        status = qn_prof_cursor_fail(&w.cursor, qn_prof_scan_bad(&w.cursor.scan, w.cursor.p, "expected { at the top"));
     }
-    qn_prof_window_close(&w.window);
+    qn_prof_cursor_close(&w.cursor);
     return status;
 }
 

@@ -2,8 +2,7 @@
 #ifndef QUERN_PROF_TIMELINE_SCAN_H
 #define QUERN_PROF_TIMELINE_SCAN_H
 
-#include "prof/json_scan.h"
-#include "prof/trace_source.h"
+#include "prof/trace_cursor.h"
 
 typedef enum prof_part {
     PROF_PART_PH,

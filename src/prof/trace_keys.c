@@ -132,7 +132,7 @@ static uint64_t two_differ(const prof_seam *seam, const char *p, int at) {
     return ((word[0] ^ seam->text[at]) & seam->mask[at]) | ((word[1] ^ seam->text[at + 1]) & seam->mask[at + 1]);
 }
 
-static int stands_at(const prof_seam *seam, const char *p) {
+__attribute__((always_inline)) static inline int stands_at(const prof_seam *seam, const char *p) {
     uint64_t differ = two_differ(seam, p, 0);
     if (seam->length > 16) {
         differ |= two_differ(seam, p, 2);
@@ -141,19 +141,6 @@ static int stands_at(const prof_seam *seam, const char *p) {
         differ |= two_differ(seam, p, 4);
     }
     return differ == 0;
-}
-
-/* Puts `next` first among the followers; those before it move up. */
-static void prefer(prof_seam *from, unsigned next) {
-    unsigned moved = next;
-    for (int way = 0; way < PROF_SEAM_WAYS; way++) {
-        unsigned held = from->next[way];
-        from->next[way] = (uint8_t)moved;
-        if (held == next) {
-            break;
-        }
-        moved = held;
-    }
 }
 
 /* The seam of that text, made if it is new. There must be room for one. */
@@ -177,7 +164,9 @@ static unsigned learn(prof_keys *keys, const char *text, size_t length, int in_a
     return keys->n_seams++;
 }
 
-static prof_scan_result next_slowly(prof_keys *keys, prof_scan *scan, const char **p, unsigned *seam, int *field) {
+/* Apart, so that the quick way need not save what this one uses. */
+__attribute__((noinline)) static prof_scan_result next_slowly(prof_keys *keys, prof_scan *scan, const char **p, unsigned *seam,
+                                                              int *field) {
     const char *start = *p;
     prof_tok key = {0};
     int closed, first = *seam < PROF_SEAM_IN_EVENT, in_args = keys->seams[*seam].in_args;
@@ -194,7 +183,11 @@ static prof_scan_result next_slowly(prof_keys *keys, prof_scan *scan, const char
             *seam = first ? (unsigned)in_args : here;
         }
         here = learn(keys, start, length, in_args, *field);
-        prefer(&keys->seams[*seam], here);
+        prof_seam *from = &keys->seams[*seam];
+        if (from->next[0] != here) {
+            from->next[1] = from->next[0];
+            from->next[0] = (uint8_t)here;
+        }
     }
     *seam = here;
     return PROF_SCAN_OK;
@@ -202,19 +195,20 @@ static prof_scan_result next_slowly(prof_keys *keys, prof_scan *scan, const char
 
 prof_scan_result qn_prof_keys_next(prof_keys *keys, prof_scan *scan, const char **p, unsigned *seam, int *field) {
     prof_seam *from = &keys->seams[*seam];
-    if (scan->end - *p > PROF_SEAM_BYTES) { /* so that a value, or at least a byte of it, follows in the window */
-        for (int way = 0; way < PROF_SEAM_WAYS && from->next[way]; way++) {
-            unsigned next = from->next[way];
-            if (stands_at(&keys->seams[next], *p)) {
-                *p += keys->seams[next].length;
-                *seam = next;
-                *field = keys->seams[next].field;
-                if (way) {
-                    prefer(from, next);
-                }
-                return PROF_SCAN_OK;
-            }
-        }
+    unsigned next = from->next[0];
+    if (scan->end - *p <= PROF_SEAM_BYTES) { /* a value, or at least a byte of it, must follow in the window */
+        return next_slowly(keys, scan, p, seam, field);
     }
-    return next_slowly(keys, scan, p, seam, field);
+    if (!next || !stands_at(&keys->seams[next], *p)) {
+        next = from->next[1];
+        if (!next || !stands_at(&keys->seams[next], *p)) {
+            return next_slowly(keys, scan, p, seam, field);
+        }
+        from->next[1] = from->next[0];
+        from->next[0] = (uint8_t)next;
+    }
+    *p += keys->seams[next].length;
+    *seam = next;
+    *field = keys->seams[next].field;
+    return PROF_SCAN_OK;
 }

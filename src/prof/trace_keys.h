@@ -58,14 +58,14 @@ typedef enum prof_field {
     PROF_FIELDS
 } prof_field;
 
-enum { PROF_SEAM_WORDS = 6, PROF_SEAM_BYTES = PROF_SEAM_WORDS * 8, PROF_SEAMS = 128, PROF_SEAM_WAYS = 2 };
+enum { PROF_SEAM_WORDS = 6, PROF_SEAM_BYTES = PROF_SEAM_WORDS * 8, PROF_SEAMS = 128 };
 
 typedef struct prof_seam {
     uint64_t text[PROF_SEAM_WORDS]; /* from behind one value up to the next one or past the closing bracket; rest 0 */
     uint64_t mask[PROF_SEAM_WORDS]; /* which bytes of it count */
     uint8_t length, in_args;
-    int8_t field;                 /* prof_field */
-    uint8_t next[PROF_SEAM_WAYS]; /* seams that followed, latest first; 0: none */
+    int8_t field;    /* prof_field */
+    uint8_t next[2]; /* the two seams that followed last, latest first; 0: none */
 } prof_seam;
 
 /* The first four are no text: behind the opening bracket of an event, and of its arguments; somewhere in either, behind a seam that

@@ -3,34 +3,14 @@
 
 #include <string.h>
 
-/* ---- The window --------------------------------------------------------------------------------------------------- */
-
-static void aim(prof_reader *reader) { /* scan what the window holds, tokens counting from p */
-    reader->scan.base = reader->p;
-    reader->scan.end = reader->window.at + reader->window.length;
-    reader->scan.last = reader->window.last;
-}
-
-/* Reads on, keeping everything from reader->p. */
-static int more(prof_reader *reader) {
-    size_t keep = (size_t)(reader->p - reader->window.at);
-    reader->status = qn_prof_window_refill(&reader->window, keep, reader->error);
-    reader->p = reader->window.at;
-    aim(reader);
-    return reader->status == QN_OK;
-}
-
-static qn_status fail(prof_reader *reader, prof_scan_result result) {
-    if (reader->status != QN_OK) {
-        return reader->status;
-    }
-    const char *at = result == PROF_SCAN_BAD ? reader->scan.bad_at : reader->p;
-    uint64_t offset = reader->window.offset + (uint64_t)(at - reader->window.at);
-    return qn_error_set(reader->error, QN_FORMAT, "%s: byte %llu: not valid JSON: %s", reader->trace->path,
-                        (unsigned long long)offset, reader->scan.why);
-}
-
 /* ---- deviceProperties --------------------------------------------------------------------------------------------- */
+
+/* The next member of an object whose text is checked already, so that the scanner cannot fail in it; 0 behind the last. */
+static int next_pair(prof_reader *reader, const char **p, int first, prof_tok *key, prof_tok *value) {
+    int closed;
+    return qn_prof_scan_member(&reader->cursor.scan, p, first, key, &closed) == PROF_SCAN_OK && !closed &&
+           qn_prof_scan_value(&reader->cursor.scan, p, value) == PROF_SCAN_OK;
+}
 
 static prof_val *prop_field(prof_prop *prop, const char *key, size_t length) {
     static const char *const KEYS[] = {"name", "totalGlobalMem", "totalMem(MiB)", "computeMajor", "computeMinor"};
@@ -44,20 +24,15 @@ static prof_val *prop_field(prof_prop *prop, const char *key, size_t length) {
     return NULL;
 }
 
-/* One entry of the list; the text is checked already, so the scanner cannot fail in it. */
+/* One entry of the list. */
 static void read_prop(prof_reader *reader, const char *p) {
     prof_trace *trace = reader->trace;
     prof_prop prop;
     memset(&prop, 0, sizeof prop);
-    int closed = *p != '{';
-    p++;
-    for (int first = 1; !closed; first = 0) {
-        prof_tok key, value;
-        if (qn_prof_scan_member(&reader->scan, &p, first, &key, &closed) != PROF_SCAN_OK || closed ||
-            qn_prof_scan_value(&reader->scan, &p, &value) != PROF_SCAN_OK) {
-            break;
-        }
-        prof_val *field = prop_field(&prop, reader->scan.base + key.at, key.length);
+    prof_tok key, value;
+    int is_object = *p++ == '{';
+    for (int first = 1; is_object && next_pair(reader, &p, first, &key, &value); first = 0) {
+        prof_val *field = prop_field(&prop, reader->cursor.scan.base + key.at, key.length);
         if (field) {
             *field = qn_prof_reader_value(reader, &value);
         }
@@ -67,25 +42,25 @@ static void read_prop(prof_reader *reader, const char *p) {
     }
     reader->saw_mlu |= prop.total_mem_mib.tag != PROF_ABSENT;
     if (!QN_VEC_ROOM(&trace->arena, &trace->props, 1)) {
-        reader->status = QN_NO_MEMORY;
+        reader->cursor.status = QN_NO_MEMORY;
         return;
     }
     trace->props.at[trace->props.n++] = prop;
 }
 
 static void read_props(prof_reader *reader, const prof_tok *tok) {
-    const char *p = reader->scan.base + tok->at;
+    const char *p = reader->cursor.scan.base + tok->at;
     reader->trace->props.n = 0;
     reader->trace->has_props = tok->type == PROF_TOK_LIST && *p == '[';
     int closed = !reader->trace->has_props;
     p++;
-    for (int first = 1; !closed && reader->status == QN_OK; first = 0) {
+    for (int first = 1; !closed && reader->cursor.status == QN_OK; first = 0) {
         prof_tok item;
-        if (qn_prof_scan_item(&reader->scan, &p, first, &closed) != PROF_SCAN_OK || closed) {
+        if (qn_prof_scan_item(&reader->cursor.scan, &p, first, &closed) != PROF_SCAN_OK || closed) {
             break;
         }
         const char *start = p;
-        if (qn_prof_scan_value(&reader->scan, &p, &item) != PROF_SCAN_OK) {
+        if (qn_prof_scan_value(&reader->cursor.scan, &p, &item) != PROF_SCAN_OK) {
             break;
         }
         read_prop(reader, start);
@@ -95,151 +70,73 @@ static void read_props(prof_reader *reader, const prof_tok *tok) {
 /* What the recorder measured of the machine. */
 static void read_limits(prof_reader *reader, const prof_tok *tok) {
     prof_trace *trace = reader->trace;
-    const char *p = reader->scan.base + tok->at;
-    int closed = tok->type != PROF_TOK_LIST || *p != '{';
+    const char *p = reader->cursor.scan.base + tok->at;
+    prof_tok key, value;
+    int is_object = tok->type == PROF_TOK_LIST && *p == '{';
     p++;
-    for (int first = 1; !closed; first = 0) {
-        prof_tok key, value;
-        if (qn_prof_scan_member(&reader->scan, &p, first, &key, &closed) != PROF_SCAN_OK || closed ||
-            qn_prof_scan_value(&reader->scan, &p, &value) != PROF_SCAN_OK) {
-            break;
-        }
-        const char *name = reader->scan.base + key.at;
+    for (int first = 1; is_object && next_pair(reader, &p, first, &key, &value); first = 0) {
+        const char *name = reader->cursor.scan.base + key.at;
         if (key.length == 6 && memcmp(name, "gflops", 6) == 0) {
-            trace->limit_gflops = qn_prof_tok_number(&reader->scan, &value);
+            trace->limit_gflops = qn_prof_tok_number(&reader->cursor.scan, &value);
         } else if (key.length == 4 && memcmp(name, "gbps", 4) == 0) {
-            trace->limit_gbps = qn_prof_tok_number(&reader->scan, &value);
-        }
-    }
-}
-
-/* ---- traceEvents -------------------------------------------------------------------------------------------------- */
-
-static prof_scan_result next_item(prof_reader *reader, int first, int *closed) {
-    prof_scan_result result;
-    do {
-        reader->p = prof_skip_space(reader->p);
-        aim(reader);
-        result = qn_prof_scan_item(&reader->scan, &reader->p, first, closed);
-    } while (result == PROF_SCAN_MORE && more(reader));
-    return result;
-}
-
-static prof_scan_result read_event(prof_reader *reader) {
-    prof_scan_result result;
-    const char *p;
-    prof_tok other;
-    do {
-        aim(reader);
-        p = reader->p;
-        result = *p == '{' ? qn_prof_event_parse(reader, &p) : qn_prof_scan_value(&reader->scan, &p, &other);
-    } while (result == PROF_SCAN_MORE && more(reader));
-    if (result != PROF_SCAN_OK) {
-        return result;
-    }
-    if (*reader->p != '{') {
-        reader->present = 0; /* an item that is no object counts as a broken event */
-    }
-    reader->status = qn_prof_event_store(reader);
-    reader->p = p;
-    return PROF_SCAN_OK;
-}
-
-static qn_status read_events(prof_reader *reader) {
-    int closed;
-    if (reader->seen_events) {
-        qn_prof_event_forget(reader);
-    }
-    reader->seen_events = 1;
-    reader->p++;
-    for (int first = 1;; first = 0) {
-        prof_scan_result result = next_item(reader, first, &closed);
-        if (result != PROF_SCAN_OK) {
-            return fail(reader, result);
-        }
-        if (closed) {
-            return QN_OK;
-        }
-        result = read_event(reader);
-        if (result != PROF_SCAN_OK || reader->status != QN_OK) {
-            return fail(reader, result);
+            trace->limit_gbps = qn_prof_tok_number(&reader->cursor.scan, &value);
         }
     }
 }
 
 /* ---- The top object ----------------------------------------------------------------------------------------------- */
 
-/* A value nobody asks for, of any size. */
-static qn_status skip_value(prof_reader *reader) {
-    prof_scan_result result;
-    prof_tok ignored;
-    prof_skip skip;
-    if (*reader->p == '[' || *reader->p == '{') {
-        qn_prof_skip_begin(&skip);
-        do {
-            aim(reader);
-            result = qn_prof_skip_run(&reader->scan, &reader->p, &skip);
-        } while (result == PROF_SCAN_MORE && more(reader));
-    } else {
-        do {
-            aim(reader);
-            result = qn_prof_scan_value(&reader->scan, &reader->p, &ignored);
-        } while (result == PROF_SCAN_MORE && more(reader));
+static qn_status read_events(prof_reader *reader) {
+    if (reader->seen_events) {
+        qn_prof_event_forget(reader);
     }
-    return result == PROF_SCAN_OK ? QN_OK : fail(reader, result);
+    reader->seen_events = 1;
+    return qn_prof_cursor_events(&reader->cursor, qn_prof_event_mark, qn_prof_event_take, reader);
 }
 
 /* A value that is kept whole until it is used. */
 static qn_status read_value(prof_reader *reader, prof_tok *tok) {
+    prof_cursor *cursor = &reader->cursor;
     prof_scan_result result;
     const char *p;
     do {
-        aim(reader);
-        p = reader->p;
-        result = qn_prof_scan_value(&reader->scan, &p, tok);
-    } while (result == PROF_SCAN_MORE && more(reader));
-    reader->p = p;
-    return result == PROF_SCAN_OK ? QN_OK : fail(reader, result);
+        prof_cursor_aim(cursor);
+        p = cursor->p;
+        result = qn_prof_scan_value(&cursor->scan, &p, tok);
+    } while (result == PROF_SCAN_MORE && qn_prof_cursor_more(cursor));
+    cursor->p = p;
+    return result == PROF_SCAN_OK ? QN_OK : qn_prof_cursor_fail(cursor, result);
 }
 
 enum { KEY_OTHER, KEY_EVENTS, KEY_PROPS, KEY_LIMITS, KEY_FRAMEWORK };
 
 static qn_status next_key(prof_reader *reader, int first, int *which, int *closed) {
     static const char *const KEYS[] = {"", "traceEvents", "deviceProperties", "quernLimits", "Framework"};
-    prof_scan_result result;
     prof_tok key;
-    const char *p;
-    do {
-        reader->p = prof_skip_space(reader->p);
-        aim(reader);
-        p = reader->p;
-        result = qn_prof_scan_member(&reader->scan, &p, first, &key, closed);
-    } while (result == PROF_SCAN_MORE && more(reader));
+    const char *value;
+    prof_scan_result result = qn_prof_cursor_member(&reader->cursor, first, &key, &value, closed);
     if (result != PROF_SCAN_OK) {
-        return fail(reader, result);
+        return qn_prof_cursor_fail(&reader->cursor, result);
     }
     *which = KEY_OTHER;
     for (int i = KEY_EVENTS; !*closed && i <= KEY_FRAMEWORK; i++) {
-        if (strlen(KEYS[i]) == key.length && memcmp(reader->scan.base + key.at, KEYS[i], key.length) == 0) {
+        if (strlen(KEYS[i]) == key.length && memcmp(reader->cursor.scan.base + key.at, KEYS[i], key.length) == 0) {
             *which = i;
         }
     }
-    reader->p = p;
+    reader->cursor.p = value;
     return QN_OK;
 }
 
 static qn_status read_member(prof_reader *reader, int which) {
     prof_tok tok;
     if (which == KEY_OTHER) {
-        return skip_value(reader);
+        prof_scan_result result = qn_prof_cursor_skip(&reader->cursor);
+        return result == PROF_SCAN_OK ? QN_OK : qn_prof_cursor_fail(&reader->cursor, result);
     }
     if (which == KEY_EVENTS) {
-        if (*reader->p == '[') {
-            return read_events(reader);
-        }
-        uint64_t at = reader->window.offset + (uint64_t)(reader->p - reader->window.at);
-        return qn_error_set(reader->error, QN_FORMAT, "%s: byte %llu: traceEvents is not an array", reader->trace->path,
-                            (unsigned long long)at);
+        int is_list = *reader->cursor.p == '[';
+        return is_list ? read_events(reader) : qn_prof_cursor_refuse(&reader->cursor, "traceEvents is not an array");
     }
     qn_status status = read_value(reader, &tok);
     if (status != QN_OK) {
@@ -254,11 +151,11 @@ static qn_status read_member(prof_reader *reader, int which) {
         reader->trace->lightning = value.tag == PROF_STR &&
                                    qn_prof_is(prof_string(reader->trace, (uint32_t)value.i), "pytorch-lightning");
     }
-    return reader->status;
+    return reader->cursor.status;
 }
 
 static qn_status read_object(prof_reader *reader) {
-    reader->p++;
+    reader->cursor.p++;
     for (int first = 1;; first = 0) {
         int which = KEY_OTHER, closed = 0;
         qn_status status = next_key(reader, first, &which, &closed);
@@ -272,43 +169,22 @@ static qn_status read_object(prof_reader *reader) {
     }
 }
 
-/* Leaves reader->p at the first byte that is no blank; at the end of the window only when the text ends there. */
-static qn_status skip_blanks(prof_reader *reader) {
-    for (;;) {
-        reader->p = prof_skip_space(reader->p);
-        if (reader->p < reader->window.at + reader->window.length || reader->window.last) {
-            aim(reader);
-            return QN_OK;
-        }
-        if (!more(reader)) {
-            return reader->status;
-        }
-    }
-}
-
 static qn_status read_document(prof_reader *reader) {
-    if (reader->window.length >= 3 && memcmp(reader->window.at, "\xef\xbb\xbf", 3) == 0) {
-        reader->p += 3;
-    }
-    qn_status status = skip_blanks(reader);
-    if (status != QN_OK) {
-        return status;
-    }
-    if (*reader->p == '{') {
+    prof_cursor *cursor = &reader->cursor;
+    qn_status status;
+    if (*cursor->p == '{') {
         status = read_object(reader);
-    } else if (*reader->p == '[' && !reader->scan.strict) {
+    } else if (*cursor->p == '[' && !cursor->scan.strict) {
         status = read_events(reader); /* the bare form of the Chrome trace format */
     } else {
-        return fail(reader, qn_prof_scan_bad(&reader->scan, reader->p, "expected { at the top"));
+        return qn_prof_cursor_fail(cursor, qn_prof_scan_bad(&cursor->scan, cursor->p, "expected { at the top"));
     }
-    if (status == QN_OK) {
-        status = skip_blanks(reader);
-    }
-    if (status == QN_OK && reader->p < reader->scan.end) {
-        return fail(reader, qn_prof_scan_bad(&reader->scan, reader->p, "more text follows the trace"));
+    status = status == QN_OK ? qn_prof_cursor_blanks(cursor) : status;
+    if (status == QN_OK && cursor->p < cursor->scan.end) {
+        return qn_prof_cursor_fail(cursor, qn_prof_scan_bad(&cursor->scan, cursor->p, "more text follows the trace"));
     }
     if (status == QN_OK && !reader->seen_events) {
-        return qn_error_set(reader->error, QN_FORMAT, "%s: there is no traceEvents", reader->trace->path);
+        return qn_error_set(cursor->error, QN_FORMAT, "%s: there is no traceEvents", cursor->path);
     }
     return status;
 }
@@ -419,8 +295,8 @@ static qn_profile_dialect decide_dialect(const prof_reader *reader) {
 static qn_status finish_read(prof_reader *reader) {
     prof_trace *trace = reader->trace;
     qn_arena *arena = &trace->arena;
-    trace->text_bytes = reader->window.offset + reader->window.length;
-    trace->saw_na = reader->scan.bare_na != 0;
+    trace->text_bytes = reader->cursor.window.offset + reader->cursor.window.length;
+    trace->saw_na = reader->cursor.scan.bare_na != 0;
     decide_window_end(reader);
     trace->dialect = decide_dialect(reader);
     qn_arena_release(arena, reader->op_slots.at);
@@ -435,15 +311,12 @@ qn_status qn_prof_trace_read(prof_trace *trace, qn_error *error) {
         return qn_error_set(error, QN_NO_MEMORY, "%s: no memory to read", trace->path);
     }
     reader->trace = trace;
-    reader->error = error;
-    reader->scan.strict = (trace->options.flags & QN_PROFILE_STRICT) != 0;
+    reader->cursor.scan.strict = (trace->options.flags & QN_PROFILE_STRICT) != 0;
     qn_prof_event_init(reader);
-    qn_status status = qn_prof_window_open(&reader->window, &trace->arena, trace->path, &trace->options, error);
+    qn_status status = qn_prof_cursor_open(&reader->cursor, &trace->arena, trace->path, &trace->options, error);
     if (status != QN_OK) {
         return status;
     }
-    reader->p = reader->window.at;
-    aim(reader);
     status = read_document(reader);
     if (status == QN_OK) {
         status = finish_read(reader);
@@ -452,6 +325,6 @@ qn_status qn_prof_trace_read(prof_trace *trace, qn_error *error) {
         qn_error_set(error, status, "%s: the events need more than the %llu bytes of memory allowed", trace->path,
                      (unsigned long long)trace->arena.limit);
     }
-    qn_prof_window_close(&reader->window);
+    qn_prof_cursor_close(&reader->cursor);
     return status;
 }

@@ -2,12 +2,11 @@
 #ifndef QUERN_PROF_TRACE_READ_H
 #define QUERN_PROF_TRACE_READ_H
 
-#include "prof/json_scan.h"
 #include "prof/prof_model.h"
 #include "prof/prof_text.h"
 #include "prof/prof_sort.h"
+#include "prof/trace_cursor.h"
 #include "prof/trace_keys.h"
-#include "prof/trace_source.h"
 
 typedef struct prof_raw_flow { /* one end of a forward/backward link */
     prof_val id;
@@ -31,15 +30,12 @@ enum { PROF_MEMOS = 256 };
 
 typedef struct prof_reader {
     prof_trace *trace;
-    prof_scan scan;
-    prof_window window;
-    const char *p; /* next byte to look at */
-    qn_error *error;
-    qn_status status; /* of memory and input; the scanner has its own */
+    prof_cursor cursor;
 
     prof_keys keys;
     prof_tok field[PROF_FIELDS];
-    uint64_t present, known; /* bit per field: it was given; it is what `last` says */
+    uint64_t present, known, counted; /* bit per field: it was given; it is what `last` says; it is `number` */
+    int64_t number[PROF_FIELDS];
     prof_memo last[PROF_FIELDS];
     prof_memo memos[PROF_MEMOS];   /* by a hash of field and first bytes */
     uint32_t memo_at[PROF_FIELDS]; /* where the value at hand belongs in them, or PROF_NIL */
@@ -55,14 +51,24 @@ typedef struct prof_reader {
 /* Fills trace->events and what belongs to them from trace->path; the order is the file's. */
 qn_status qn_prof_trace_read(prof_trace *trace, qn_error *error);
 
-/* trace_event.c: one item of traceEvents. `parse` marks the fields of the object at *p; `store` keeps what is needed. */
+/* trace_event.c: one item of traceEvents. `mark` finds the fields of the object at *p; `take` keeps what is needed. The user is the
+ * reader. */
 void qn_prof_event_init(prof_reader *reader);
-prof_scan_result qn_prof_event_parse(prof_reader *reader, const char **p);
-qn_status qn_prof_event_store(prof_reader *reader);
+prof_scan_result qn_prof_event_mark(void *user, const char **p);
+qn_status qn_prof_event_take(void *user, int is_object);
 /* Forgets all events: a second `traceEvents` replaces the first. */
 void qn_prof_event_forget(prof_reader *reader);
 
-/* A token as a value of the trace: strings and lists are interned. Sets reader->status when memory ends. */
+/* trace_args.c: the category of an event of phase X, and the record of its arguments, PROF_NIL when its kind has none. */
+prof_category qn_prof_event_category(prof_reader *reader);
+uint32_t qn_prof_event_args(prof_reader *reader, prof_category category);
+
+/* Fields of the event at hand: absent when they were not given, and as a number when they are none. */
+static inline int prof_reader_has(const prof_reader *reader, int field) { return (int)(reader->present >> field & 1); }
+prof_val qn_prof_reader_field(prof_reader *reader, int field);
+prof_val qn_prof_reader_number(prof_reader *reader, int field);
+
+/* A token as a value of the trace: strings and lists are interned. Sets the cursor's status when memory ends. */
 prof_val qn_prof_reader_value(prof_reader *reader, const prof_tok *tok);
 
 #endif

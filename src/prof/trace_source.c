@@ -1,5 +1,4 @@
-/* Reading and inflating. A gzip bomb costs time but no memory: text goes through one window, and max_text ends it. zlib unpacks
- * the bare stream; the frame around it is read here, so that the checksum can be ours. */
+/* Reading and unpacking. A gzip bomb costs time but no memory: text goes through one window, and max_text ends it. */
 #include "prof/trace_source.h"
 
 #include <errno.h>
@@ -7,9 +6,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include "prof/crc32.h"
+#include "prof/inflate.h"
 #include "prof/json_scan.h"
 
 enum { PACKED_BYTES = 128 * 1024, WINDOW_BYTES = 512 * 1024, LARGEST_WINDOW = 256 * 1024 * 1024 };
@@ -18,11 +17,12 @@ struct prof_source {
     qn_arena *arena;
     const char *path;
     qn_profile_options options;
-    int fd, gz, inflating, in_member;
+    int fd, gz, in_member;
     uint64_t done, total, text; /* stored bytes read and expected; unpacked bytes given */
-    z_stream z;
-    unsigned char *packed;
-    uint32_t crc, length; /* of the gzip member so far, as its end must state them */
+    unsigned char *packed;      /* stored bytes of a gzip file; those not used yet are z's input */
+    prof_inflate z;
+    uint64_t length; /* of the gzip member's text so far */
+    uint32_t crc;
 };
 
 int qn_prof_is_gz(const char *path) {
@@ -46,17 +46,22 @@ static qn_status read_some(prof_source *source, void *into, size_t room, size_t 
     return QN_OK;
 }
 
+static size_t unread(const prof_source *source) { return (size_t)(source->z.in_end - source->z.in); }
+
+/* Reads more behind what is not used yet. */
 static qn_status take_packed(prof_source *source, qn_error *error) {
-    size_t got;
-    qn_status status = read_some(source, source->packed, PACKED_BYTES, &got, error);
-    source->z.next_in = source->packed;
-    source->z.avail_in = (uInt)got;
+    size_t kept = unread(source), got;
+    memmove(source->packed, source->z.in, kept);
+    qn_status status = read_some(source, source->packed + kept, PACKED_BYTES - kept, &got, error);
+    source->z.in = source->packed;
+    source->z.in_end = source->packed + kept + (status == QN_OK ? got : 0);
+    source->z.last = status == QN_OK && got == 0;
     return status;
 }
 
 static qn_status gz_error(const prof_source *source, const char *why, qn_error *error) {
     return qn_error_set(error, QN_FORMAT, "%s: stored byte %llu: not valid gzip: %s", source->path,
-                        (unsigned long long)(source->done - source->z.avail_in), why);
+                        (unsigned long long)(source->done - unread(source)), why);
 }
 
 static qn_status gz_ends(const prof_source *source, uint64_t unpacked, qn_error *error) {
@@ -67,17 +72,16 @@ static qn_status gz_ends(const prof_source *source, uint64_t unpacked, qn_error 
 /* The next n bytes of the frame; NULL passes over them. */
 static qn_status take_bytes(prof_source *source, unsigned char *into, size_t n, qn_error *error) {
     for (size_t i = 0; i < n; i++) {
-        if (source->z.avail_in == 0) {
+        if (unread(source) == 0) {
             qn_status status = take_packed(source, error);
-            if (status != QN_OK || source->z.avail_in == 0) {
+            if (status != QN_OK || unread(source) == 0) {
                 return status != QN_OK ? status : gz_ends(source, source->text, error);
             }
         }
+        unsigned char c = *source->z.in++;
         if (into) {
-            into[i] = *source->z.next_in;
+            into[i] = c;
         }
-        source->z.next_in++;
-        source->z.avail_in--;
     }
     return QN_OK;
 }
@@ -92,14 +96,16 @@ static qn_status pass_text(prof_source *source, qn_error *error) { /* a file nam
 }
 
 static qn_status take_header(prof_source *source, qn_error *error) {
-    enum { HAS_CRC = 2, HAS_EXTRA = 4, HAS_NAME = 8, HAS_COMMENT = 16, RESERVED = 0xe0 };
+    enum { DEFLATED = 8, HAS_CRC = 2, HAS_EXTRA = 4, HAS_NAME = 8, HAS_COMMENT = 16, RESERVED = 0xe0 };
     unsigned char head[10], size[2];
+    uint64_t at = source->done - unread(source);
     qn_status status = take_bytes(source, head, sizeof head, error);
     if (status != QN_OK) {
         return status;
     }
-    if (head[0] != 0x1f || head[1] != 0x8b || head[2] != Z_DEFLATED || (head[3] & RESERVED)) {
-        return gz_error(source, "the header is not gzip's", error);
+    if (head[0] != 0x1f || head[1] != 0x8b || head[2] != DEFLATED || (head[3] & RESERVED)) {
+        return qn_error_set(error, QN_FORMAT, "%s: stored byte %llu: the file's name ends in .gz, but this is no gzip header",
+                            source->path, (unsigned long long)at);
     }
     if (head[3] & HAS_EXTRA) {
         status = take_bytes(source, size, 2, error);
@@ -114,9 +120,11 @@ static qn_status take_header(prof_source *source, qn_error *error) {
     if (status == QN_OK && (head[3] & HAS_CRC)) {
         status = take_bytes(source, NULL, 2, error);
     }
-    source->crc = source->length = 0;
+    qn_prof_inflate_begin(&source->z);
+    source->crc = 0;
+    source->length = 0;
     source->in_member = 1;
-    return status != QN_OK || inflateReset(&source->z) == Z_OK ? status : gz_error(source, "zlib cannot begin again", error);
+    return status;
 }
 
 static uint32_t little_endian(const unsigned char *at) {
@@ -127,7 +135,7 @@ static qn_status take_trailer(prof_source *source, qn_error *error) {
     unsigned char tail[8];
     source->in_member = 0;
     qn_status status = take_bytes(source, tail, sizeof tail, error);
-    if (status == QN_OK && (little_endian(tail) != source->crc || little_endian(tail + 4) != source->length)) {
+    if (status == QN_OK && (little_endian(tail) != source->crc || little_endian(tail + 4) != (uint32_t)source->length)) {
         return gz_error(source, "the checksum does not match, the data is damaged", error);
     }
     return status;
@@ -138,53 +146,46 @@ static qn_status next_member(prof_source *source, int *finished, qn_error *error
     int first = source->done == 0;
     *finished = 0;
     for (;;) {
-        while (!first && source->z.avail_in && *source->z.next_in == 0) {
-            source->z.next_in++;
-            source->z.avail_in--;
+        while (!first && unread(source) && *source->z.in == 0) {
+            source->z.in++;
         }
-        if (first || source->z.avail_in) {
+        if (first || unread(source)) {
             return take_header(source, error);
         }
         qn_status status = take_packed(source, error);
-        *finished = source->z.avail_in == 0;
+        *finished = unread(source) == 0;
         if (status != QN_OK || *finished) {
             return status;
         }
     }
 }
 
-/* Inflates what there is into what room there is; the bytes written are counted as the member's. */
-static qn_status inflate_some(prof_source *source, uint64_t unpacked, qn_error *error) {
-    if (source->z.avail_in == 0) {
-        qn_status status = take_packed(source, error);
-        if (status != QN_OK || source->z.avail_in == 0) {
-            return status != QN_OK ? status : gz_ends(source, unpacked, error);
-        }
-    }
-    const unsigned char *from = source->z.next_out;
-    int code = inflate(&source->z, Z_NO_FLUSH);
-    size_t made = (size_t)(source->z.next_out - from);
+/* Unpacks what there is into what room there is. */
+static qn_status inflate_some(prof_source *source, char **out, char *end, uint64_t text, qn_error *error) {
+    char *from = *out;
+    size_t history = source->length < PROF_INFLATE_HISTORY ? (size_t)source->length : PROF_INFLATE_HISTORY;
+    prof_inflate_result result = qn_prof_inflate(&source->z, from - history, out, end);
+    size_t made = (size_t)(*out - from);
     source->crc = qn_prof_crc32(source->crc, from, made);
-    source->length += (uint32_t)made;
-    if (code == Z_STREAM_END) {
-        return take_trailer(source, error);
+    source->length += made;
+    switch (result) {
+    case PROF_INFLATE_MORE: return take_packed(source, error);
+    case PROF_INFLATE_END: return take_trailer(source, error);
+    case PROF_INFLATE_CUT: return gz_ends(source, text + made, error);
+    case PROF_INFLATE_BAD: return gz_error(source, source->z.why, error);
+    default: return QN_OK;
     }
-    if (code == Z_MEM_ERROR) {
-        return qn_error_set(error, QN_NO_MEMORY, "%s: no memory to unpack", source->path);
-    }
-    return code == Z_OK ? QN_OK : gz_error(source, source->z.msg ? source->z.msg : "the data is damaged", error);
 }
 
 static qn_status read_gz(prof_source *source, char *into, size_t room, size_t *got, qn_error *error) {
     qn_status status = QN_OK;
     int finished = 0;
-    source->z.next_out = (unsigned char *)into;
-    source->z.avail_out = (uInt)room;
-    while (status == QN_OK && source->z.avail_out && !finished) {
-        status = source->in_member ? inflate_some(source, source->text + room - source->z.avail_out, error)
+    char *out = into, *end = into + room;
+    while (status == QN_OK && out < end && !finished) {
+        status = source->in_member ? inflate_some(source, &out, end, source->text + (uint64_t)(out - into), error)
                                    : next_member(source, &finished, error);
     }
-    *got = room - source->z.avail_out;
+    *got = (size_t)(out - into);
     return status;
 }
 
@@ -215,14 +216,25 @@ static qn_status open_file(prof_source *source, qn_error *error) {
         return qn_error_set(error, QN_IO, "%s: is a directory, not a trace file", source->path);
     }
     source->total = info.st_size > 0 ? (uint64_t)info.st_size : 0;
-    if (!source->gz) {
-        return QN_OK;
+    if (source->gz) {
+        source->packed = qn_arena_resize(source->arena, NULL, PACKED_BYTES, 1);
+        source->z.in = source->z.in_end = source->packed;
     }
-    source->packed = qn_arena_resize(source->arena, NULL, PACKED_BYTES, 1);
-    if (!source->packed || inflateInit2(&source->z, -15) != Z_OK) {
-        return qn_error_set(error, QN_NO_MEMORY, "%s: no memory to unpack", source->path);
+    return source->packed || !source->gz ? QN_OK : qn_error_set(error, QN_NO_MEMORY, "%s: no memory to unpack", source->path);
+}
+
+/* What the window keeps in front of its text: a packed file may refer back to it. */
+static size_t front_of(const prof_source *source) { return source->gz ? PROF_INFLATE_HISTORY : 0; }
+
+static qn_status set_capacity(prof_window *window, size_t capacity, qn_error *error) {
+    size_t front = front_of(window->source);
+    char *base = qn_arena_resize(window->source->arena, window->base, front + capacity + PROF_SCAN_PAD + 1, 1);
+    if (!base) {
+        return qn_error_set(error, QN_NO_MEMORY, "%s: no memory for %zu bytes of text at once", window->source->path, capacity);
     }
-    source->inflating = 1;
+    window->base = base;
+    window->at = base + front;
+    window->capacity = capacity;
     return QN_OK;
 }
 
@@ -241,12 +253,7 @@ qn_status qn_prof_window_open(prof_window *window, qn_arena *arena, const char *
     window->source = source;
     qn_status status = open_file(source, error);
     if (status == QN_OK) {
-        window->capacity = WINDOW_BYTES;
-        window->at = qn_arena_resize(arena, NULL, window->capacity + PROF_SCAN_PAD + 1, 1);
-        if (!window->at) {
-            qn_error_set(error, QN_NO_MEMORY, "%s: no memory to read", path);
-            status = QN_NO_MEMORY;
-        }
+        status = set_capacity(window, WINDOW_BYTES, error);
     }
     if (status == QN_OK) {
         status = qn_prof_window_refill(window, 0, error);
@@ -258,9 +265,10 @@ qn_status qn_prof_window_open(prof_window *window, qn_arena *arena, const char *
 }
 
 static qn_status make_room(prof_window *window, size_t keep, qn_error *error) {
-    size_t kept = window->length - keep;
-    if (keep && kept) {
-        memmove(window->at, window->at + keep, kept);
+    size_t kept = window->length - keep, before = front_of(window->source);
+    before = before > kept ? before - kept : 0; /* of the text before what is kept, that a packed file may still refer to */
+    if (keep) {
+        memmove(window->at - before, window->at + keep - before, before + kept);
     }
     window->length = kept;
     window->offset += keep;
@@ -271,13 +279,7 @@ static qn_status make_room(prof_window *window, size_t keep, qn_error *error) {
         return qn_error_set(error, QN_FORMAT, "%s: byte %llu: one value is larger than 256 MiB", window->source->path,
                             (unsigned long long)window->offset);
     }
-    char *grown = qn_arena_resize(window->source->arena, window->at, window->capacity * 2 + PROF_SCAN_PAD + 1, 1);
-    if (!grown) {
-        return qn_error_set(error, QN_NO_MEMORY, "%s: no memory for an event of more than %zu bytes", window->source->path, kept);
-    }
-    window->at = grown;
-    window->capacity *= 2;
-    return QN_OK;
+    return set_capacity(window, window->capacity * 2, error);
 }
 
 qn_status qn_prof_window_refill(prof_window *window, size_t keep, qn_error *error) {
@@ -309,7 +311,7 @@ qn_status qn_prof_window_refill(prof_window *window, size_t keep, qn_error *erro
 
 double qn_prof_window_share(const prof_window *window, const char *p) {
     const prof_source *source = window->source;
-    double taken = (double)(source->done - source->z.avail_in), position = (double)window->offset + (double)(p - window->at);
+    double taken = (double)(source->done - unread(source)), position = (double)window->offset + (double)(p - window->at);
     if (source->total < source->done || source->text == 0) {
         return 0; /* a pipe, or a file that is still growing */
     }
@@ -321,13 +323,10 @@ void qn_prof_window_close(prof_window *window) {
     if (!source) {
         return;
     }
-    if (source->inflating) {
-        inflateEnd(&source->z);
-    }
     if (source->fd >= 0) {
         close(source->fd);
     }
     qn_arena_release(source->arena, source->packed);
-    qn_arena_release(source->arena, window->at);
+    qn_arena_release(source->arena, window->base);
     memset(window, 0, sizeof *window);
 }

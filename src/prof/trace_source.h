@@ -10,7 +10,8 @@ typedef struct prof_source prof_source;
 
 typedef struct prof_window {
     prof_source *source;
-    char *at; /* the bytes; at[length] and PROF_SCAN_PAD more are 0 */
+    char *base; /* of the memory */
+    char *at;   /* the bytes; at[length] and PROF_SCAN_PAD more are 0 */
     size_t length;
     size_t capacity;
     uint64_t offset; /* of at[0] in the unpacked text */

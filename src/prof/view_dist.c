@@ -109,12 +109,7 @@ qn_status qn_prof_view_distributed_commops(const prof_view_context *context, pro
         const prof_dist_worker *worker = &context->dist->workers.at[w];
         qn_prof_json_key_bytes(json, worker->name, strlen(worker->name));
         qn_prof_json_object(json);
-        qn_prof_json_key(json, "columns");
-        qn_prof_json_array(json);
-        qn_prof_view_columns(json, columns, sizeof columns / sizeof *columns);
-        qn_prof_json_array_end(json);
-        qn_prof_json_key(json, "rows");
-        qn_prof_json_array(json);
+        qn_prof_view_table(json, columns, sizeof columns / sizeof *columns);
         for (size_t i = 0; i < worker->comms.n; i++) {
             put_comm(json, worker->trace, &worker->comms.at[i]);
         }

@@ -12,9 +12,11 @@ static const char *tc_tooltip(const prof_trace *trace) {
     return prof_is_a(trace) ? qn_prof_text_kernel_tc_a : qn_prof_text_kernel_tc;
 }
 
-qn_status qn_prof_view_kernel(const prof_view_context *context, prof_json *json, qn_error *error) {
-    const prof_trace *trace = context->trace;
-    qn_status status = need_kernels(trace, error);
+/* Both pies: one row per name, under "total". */
+typedef void (*put_pie_rows)(prof_json *json, const prof_trace *trace);
+
+static qn_status put_pie(const prof_view_context *context, prof_json *json, put_pie_rows rows, qn_error *error) {
+    qn_status status = need_kernels(context->trace, error);
     if (status != QN_OK) {
         return status;
     }
@@ -23,39 +25,37 @@ qn_status qn_prof_view_kernel(const prof_view_context *context, prof_json *json,
     qn_prof_json_object(json);
     qn_prof_view_pie_head(json);
     qn_prof_json_array(json);
-    for (size_t i = 0; i < trace->kernel_groups.n; i++) {
-        qn_prof_json_array(json);
-        qn_prof_view_string(json, trace, trace->kernel_groups.at[i].name);
-        qn_prof_json_num(json, trace->kernel_groups.at[i].sum);
-        qn_prof_json_array_end(json);
-    }
+    rows(json, context->trace);
     qn_prof_json_array_end(json);
     qn_prof_json_object_end(json);
     qn_prof_json_object_end(json);
     return QN_OK;
 }
 
-qn_status qn_prof_view_kernel_tc_pie(const prof_view_context *context, prof_json *json, qn_error *error) {
-    const prof_trace *trace = context->trace;
-    qn_status status = need_kernels(trace, error);
-    if (status != QN_OK) {
-        return status;
+static void put_kernel_rows(prof_json *json, const prof_trace *trace) {
+    for (size_t i = 0; i < trace->kernel_groups.n; i++) {
+        qn_prof_json_array(json);
+        qn_prof_view_string(json, trace, trace->kernel_groups.at[i].name);
+        qn_prof_json_num(json, trace->kernel_groups.at[i].sum);
+        qn_prof_json_array_end(json);
     }
-    qn_prof_json_object(json);
-    qn_prof_json_key(json, "total");
-    qn_prof_json_object(json);
-    qn_prof_view_pie_head(json);
-    qn_prof_json_array(json);
+}
+
+static void put_tc_rows(prof_json *json, const prof_trace *trace) {
     for (int i = 0; i < 2; i++) {
         qn_prof_json_array(json);
         qn_prof_json_text(json, i ? "Not Using Tensor Cores" : "Using Tensor Cores");
         qn_prof_json_dbl(json, i ? 1 - trace->tc_kernel_share : trace->tc_kernel_share);
         qn_prof_json_array_end(json);
     }
-    qn_prof_json_array_end(json);
-    qn_prof_json_object_end(json);
-    qn_prof_json_object_end(json);
-    return QN_OK;
+}
+
+qn_status qn_prof_view_kernel(const prof_view_context *context, prof_json *json, qn_error *error) {
+    return put_pie(context, json, put_kernel_rows, error);
+}
+
+qn_status qn_prof_view_kernel_tc_pie(const prof_view_context *context, prof_json *json, qn_error *error) {
+    return put_pie(context, json, put_tc_rows, error);
 }
 
 /* ---- Tables ------------------------------------------------------------------------------------------------------- */

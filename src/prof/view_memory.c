@@ -25,8 +25,12 @@ static int has_unknown_device(const prof_trace *trace) {
     return 0;
 }
 
-qn_status qn_prof_memory_begin(const prof_view_context *context, const char *memory, prof_units *units, qn_error *error) {
+qn_status qn_prof_memory_begin(const prof_view_context *context, const char *memory, prof_memory_view *view, qn_error *error) {
     const qn_profile_request *request = context->request;
+    prof_units *units = &view->units;
+    view->trace = context->trace;
+    view->arena = context->arena;
+    qn_prof_map_init(&view->devices, context->arena);
     units->time = request->time_metric ? request->time_metric : "ms";
     units->memory = request->memory_metric ? request->memory_metric : memory;
     units->time_factor = units->memory_factor = prof_absent();
@@ -129,10 +133,8 @@ typedef struct frame {
 } frame;
 
 typedef struct collector {
-    const prof_trace *trace;
-    qn_arena *arena;
+    prof_memory_view of;
     prof_num start, end; /* absent: no bound */
-    prof_map devices;    /* in first-seen order */
     QN_VEC(stat) stats;
     prof_map stat_of; /* device and name to index */
     prof_map calls;   /* name to number of calls */
@@ -148,7 +150,7 @@ static void add(sums *to, const sums *what) {
 
 static stat *stat_for(collector *c, uint32_t device, uint32_t name) {
     uint32_t *at = qn_prof_map_put(&c->stat_of, prof_int((int64_t)((uint64_t)device << 32 | name)), (uint32_t)c->stats.n);
-    if (!at || !QN_VEC_ROOM(c->arena, &c->stats, 1)) {
+    if (!at || !QN_VEC_ROOM(c->of.arena, &c->stats, 1)) {
         c->failed = 1;
         return NULL;
     }
@@ -162,7 +164,7 @@ static stat *stat_for(collector *c, uint32_t device, uint32_t name) {
 /* Counts what one node's records of one device add up to, for the node itself and for every operator open around it. */
 static void count(collector *c, uint32_t device, const sums *what) {
     for (size_t i = c->stack.n; i-- > 0 && !c->failed;) {
-        const prof_node *node = &c->trace->nodes.at[c->stack.at[i].node];
+        const prof_node *node = &c->of.trace->nodes.at[c->stack.at[i].node];
         if (node->proper) {
             stat *s = stat_for(c, device, node->name);
             if (s) {
@@ -183,11 +185,11 @@ static void count_records(collector *c, const prof_node *node) {
     sums run = {prof_int(0), prof_int(0), 0};
     uint32_t device = PROF_NIL;
     for (uint32_t i = 0; i < node->mem_count && !c->failed; i++) {
-        const prof_mem *record = &c->trace->mems.at[c->trace->node_mems.at[node->mem_begin + i]];
+        const prof_mem *record = &c->of.trace->mems.at[c->of.trace->node_mems.at[node->mem_begin + i]];
         if (record->device == 0 || is_outside(c, record->ts, record->ts)) {
             continue;
         }
-        uint32_t at = qn_prof_memory_device(&c->devices, record->device);
+        uint32_t at = qn_prof_memory_device(&c->of.devices, record->device);
         if (at != device && device != PROF_NIL) {
             count(c, device, &run);
             run = (sums){prof_int(0), prof_int(0), 0};
@@ -207,7 +209,7 @@ static void count_records(collector *c, const prof_node *node) {
 
 /* Enters a node: counts its call, and unless the memory cursor never came here, its records and then its children. */
 static void enter(collector *c, uint32_t id) {
-    const prof_node *node = &c->trace->nodes.at[id];
+    const prof_node *node = &c->of.trace->nodes.at[id];
     if (is_outside(c, node->start, node->end)) {
         return;
     }
@@ -221,7 +223,7 @@ static void enter(collector *c, uint32_t id) {
     if (!node->visited || c->failed) {
         return;
     }
-    if (!QN_VEC_ROOM(c->arena, &c->stack, 1)) {
+    if (!QN_VEC_ROOM(c->of.arena, &c->stack, 1)) {
         c->failed = 1;
         return;
     }
@@ -232,7 +234,7 @@ static void enter(collector *c, uint32_t id) {
 }
 
 static void collect(collector *c) {
-    const prof_trace *trace = c->trace;
+    const prof_trace *trace = c->of.trace;
     for (size_t t = 0; t < trace->trees.n; t++) {
         const prof_node *root = &trace->nodes.at[trace->trees.at[t].root];
         for (uint32_t k = 0; k < root->kid_count && !c->failed; k++) {
@@ -297,7 +299,7 @@ static void put_size(prof_json *json, const prof_units *units, prof_num bytes) {
 static void put_stat(prof_json *json, const collector *c, const prof_units *units, const stat *s) {
     const uint32_t *calls = qn_prof_map_find(&c->calls, prof_int(s->name));
     qn_prof_json_array(json);
-    qn_prof_view_string(json, c->trace, s->name);
+    qn_prof_view_string(json, c->of.trace, s->name);
     qn_prof_json_int(json, calls ? *calls : 0);
     put_size(json, units, s->total.increase);
     put_size(json, units, s->self.increase);
@@ -315,7 +317,7 @@ static void put_rows(prof_json *json, const collector *c, const prof_units *unit
     for (size_t i = 0; i < c->stats.n; i++) {
         const stat *s = &c->stats.at[i];
         if (i == 0 || s->device != s[-1].device) {
-            const prof_str *name = prof_memory_device_name(c->trace, &c->devices, s->device);
+            const prof_str *name = prof_memory_device_name(c->of.trace, &c->of.devices, s->device);
             qn_prof_json_key_bytes(json, name->at, name->length);
             qn_prof_json_array(json);
         }
@@ -380,34 +382,30 @@ static size_t drop_empty(stat *stats, size_t n) {
 
 qn_status qn_prof_view_memory(const prof_view_context *context, prof_json *json, qn_error *error) {
     collector c;
-    prof_units units;
     prof_map shown;
     memset(&c, 0, sizeof c);
-    c.trace = context->trace;
-    c.arena = context->arena;
-    qn_status status = qn_prof_memory_begin(context, "KB", &units, error);
+    qn_status status = qn_prof_memory_begin(context, "KB", &c.of, error);
     status = status == QN_OK ? read_bound(context->request->start_ts, &c.start, error) : status;
     status = status == QN_OK ? read_bound(context->request->end_ts, &c.end, error) : status;
     if (status != QN_OK) {
         return status;
     }
-    qn_prof_map_init(&shown, c.arena);
-    qn_prof_map_init(&c.devices, c.arena);
-    qn_prof_map_init(&c.stat_of, c.arena);
-    qn_prof_map_init(&c.calls, c.arena);
+    qn_prof_map_init(&shown, c.of.arena);
+    qn_prof_map_init(&c.stat_of, c.of.arena);
+    qn_prof_map_init(&c.calls, c.of.arena);
     collect(&c);
     c.stats.n = drop_empty(c.stats.at, c.stats.n);
-    if (c.failed || qn_prof_sort(c.arena, c.stats.at, c.stats.n, sizeof *c.stats.at, is_before, c.trace) != QN_OK) {
+    if (c.failed || qn_prof_sort(c.of.arena, c.stats.at, c.stats.n, sizeof *c.stats.at, is_before, c.of.trace) != QN_OK) {
         return QN_NO_MEMORY;
     }
     for (size_t i = 0; i < c.stats.n; i++) { /* a device whose operators all come to nothing is not shown */
-        if (qn_prof_memory_device(&shown, (uint32_t)c.devices.entries.at[c.stats.at[i].device].key.i) == PROF_NIL) {
+        if (qn_prof_memory_device(&shown, (uint32_t)c.of.devices.entries.at[c.stats.at[i].device].key.i) == PROF_NIL) {
             return QN_NO_MEMORY;
         }
     }
     qn_prof_json_object(json);
-    put_head(json, c.trace, &units, &shown);
-    put_rows(json, &c, &units);
+    put_head(json, c.of.trace, &c.of.units, &shown);
+    put_rows(json, &c, &c.of.units);
     qn_prof_json_object_end(json);
     return QN_OK;
 }

@@ -10,8 +10,15 @@ typedef struct prof_units {
     prof_num time_factor, memory_factor; /* integer 1, or a double */
 } prof_units;
 
+typedef struct prof_memory_view { /* where each of the views begins */
+    const prof_trace *trace;
+    qn_arena *arena;
+    prof_units units;
+    prof_map devices; /* see qn_prof_memory_device */
+} prof_memory_view;
+
 /* Checks that there is something to show and reads the request's units; `memory` is the view's own. */
-qn_status qn_prof_memory_begin(const prof_view_context *context, const char *memory, prof_units *units, qn_error *error);
+qn_status qn_prof_memory_begin(const prof_view_context *context, const char *memory, prof_memory_view *view, qn_error *error);
 
 /* Two places, or the first significant digit of what is smaller. */
 prof_num qn_prof_memory_rounded(prof_num value);

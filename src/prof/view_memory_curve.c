@@ -17,15 +17,13 @@ typedef struct curve { /* of one device */
 } curve;
 
 typedef struct curves {
-    const prof_trace *trace;
-    qn_arena *arena;
-    prof_map devices;
+    prof_memory_view of;
     QN_VEC(curve) list; /* by running number of the device */
 } curves;
 
 static curve *curve_of(curves *all, uint32_t device) {
-    uint32_t at = qn_prof_memory_device(&all->devices, device);
-    if (at == PROF_NIL || !QN_VEC_ROOM(all->arena, &all->list, 1)) {
+    uint32_t at = qn_prof_memory_device(&all->of.devices, device);
+    if (at == PROF_NIL || !QN_VEC_ROOM(all->of.arena, &all->list, 1)) {
         return NULL;
     }
     if (at == all->list.n) {
@@ -53,7 +51,7 @@ static int add_point(qn_arena *arena, curve *c, const point *p) {
 static int is_nan(prof_num v) { return !prof_is_num(v) || (v.tag == PROF_DBL && isnan(v.d)); }
 
 static int collect(curves *all, const prof_units *units) {
-    const prof_trace *trace = all->trace;
+    const prof_trace *trace = all->of.trace;
     for (size_t i = 0; i < trace->mems.n; i++) {
         const prof_mem *record = &trace->mems.at[i];
         if (record->address.tag == PROF_ABSENT || record->device == 0 || is_nan(record->allocated) || is_nan(record->reserved)) {
@@ -62,7 +60,7 @@ static int collect(curves *all, const prof_units *units) {
         curve *c = curve_of(all, record->device);
         point p = {prof_mul(prof_sub(record->ts, trace->trace_start), units->time_factor),
                    prof_mul(record->allocated, units->memory_factor), prof_mul(record->reserved, units->memory_factor)};
-        if (!c || !add_point(all->arena, c, &p)) {
+        if (!c || !add_point(all->of.arena, c, &p)) {
             return 0;
         }
         c->peak = prof_max(c->peak, record->allocated);
@@ -126,28 +124,28 @@ static int is_name_before(const void *a, const void *b, const void *context) {
 }
 
 static qn_status put_devices(prof_json *json, const curves *all) {
-    size_t n = all->devices.entries.n;
-    uint32_t *names = qn_arena_alloc(all->arena, n, sizeof *names);
+    size_t n = all->of.devices.entries.n;
+    uint32_t *names = qn_arena_alloc(all->of.arena, n, sizeof *names);
     if (!names) {
         return QN_NO_MEMORY;
     }
     for (size_t i = 0; i < n; i++) {
-        names[i] = (uint32_t)all->devices.entries.at[i].key.i;
+        names[i] = (uint32_t)all->of.devices.entries.at[i].key.i;
     }
-    if (qn_prof_sort(all->arena, names, n, sizeof *names, is_name_before, all->trace) != QN_OK) {
+    if (qn_prof_sort(all->of.arena, names, n, sizeof *names, is_name_before, all->of.trace) != QN_OK) {
         return QN_NO_MEMORY;
     }
     qn_prof_json_key(json, "devices");
     qn_prof_json_array(json);
     for (size_t i = 0; i < n; i++) {
-        qn_prof_view_string(json, all->trace, names[i]);
+        qn_prof_view_string(json, all->of.trace, names[i]);
     }
     qn_prof_json_array_end(json);
     return QN_OK;
 }
 
 static void put_device_key(prof_json *json, const curves *all, size_t i) {
-    const prof_str *name = prof_memory_device_name(all->trace, &all->devices, i);
+    const prof_str *name = prof_memory_device_name(all->of.trace, &all->of.devices, i);
     qn_prof_json_key_bytes(json, name->at, name->length);
 }
 
@@ -170,14 +168,14 @@ static void put_peaks(prof_json *json, const curves *all, const prof_units *unit
 static qn_status put_metadata(prof_json *json, const curves *all, const prof_units *units) {
     qn_prof_json_key(json, "metadata");
     qn_prof_json_object(json);
-    qn_prof_memory_default(json, all->trace, &all->devices);
+    qn_prof_memory_default(json, all->of.trace, &all->of.devices);
     qn_status status = put_devices(json, all);
     put_peaks(json, all, units);
     qn_prof_json_key(json, "totals"); /* the reference looks for them in the wrong place and never finds any */
     qn_prof_json_object(json);
     qn_prof_json_object_end(json);
     qn_prof_json_key(json, "first_ts");
-    qn_prof_json_num(json, all->trace->trace_start);
+    qn_prof_json_num(json, all->of.trace->trace_start);
     qn_prof_json_key(json, "time_metric");
     qn_prof_json_text(json, units->time);
     qn_prof_json_key(json, "memory_metric");
@@ -217,25 +215,21 @@ static void put_rows(prof_json *json, const curves *all) {
 
 qn_status qn_prof_view_memory_curve(const prof_view_context *context, prof_json *json, qn_error *error) {
     curves all;
-    prof_units units;
-    qn_status status = qn_prof_memory_begin(context, "MB", &units, error);
+    memset(&all, 0, sizeof all);
+    qn_status status = qn_prof_memory_begin(context, "MB", &all.of, error);
     if (status != QN_OK) {
         return status;
     }
-    memset(&all, 0, sizeof all);
-    all.trace = context->trace;
-    all.arena = context->arena;
-    qn_prof_map_init(&all.devices, context->arena);
-    if (!collect(&all, &units)) {
+    if (!collect(&all, &all.of.units)) {
         return QN_NO_MEMORY;
     }
-    for (size_t i = 0; i < all.list.n && !prof_is_a(all.trace); i++) {
+    for (size_t i = 0; i < all.list.n && !prof_is_a(all.of.trace); i++) {
         if (all.list.at[i].points.n > MOST_POINTS) {
             thin_out(&all.list.at[i]);
         }
     }
     qn_prof_json_object(json);
-    status = put_metadata(json, &all, &units);
+    status = put_metadata(json, &all, &all.of.units);
     put_rows(json, &all);
     qn_prof_json_object_end(json);
     return status;

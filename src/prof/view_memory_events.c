@@ -21,9 +21,7 @@ typedef struct open_records { /* like a map that keeps its order: a key taken ou
 } open_records;
 
 typedef struct event_list {
-    const prof_trace *trace;
-    qn_arena *arena;
-    prof_map devices;
+    prof_memory_view of;
     QN_VEC(event_row) rows;
     open_records allocations, releases;
 } event_list;
@@ -33,11 +31,11 @@ typedef struct event_list {
 /* The size is the release's where there is one, the device and the name are the allocation's. */
 static int add_row(event_list *events, const prof_mem *allocation, const prof_mem *release) {
     const prof_mem *named = allocation ? allocation : release;
-    if (!QN_VEC_ROOM(events->arena, &events->rows, 1)) {
+    if (!QN_VEC_ROOM(events->of.arena, &events->rows, 1)) {
         return 0;
     }
     event_row *row = &events->rows.at[events->rows.n++];
-    row->device = qn_prof_memory_device(&events->devices, named->device);
+    row->device = qn_prof_memory_device(&events->of.devices, named->device);
     row->name = named->op_name;
     row->parent = named->parent_name;
     row->bytes = release ? prof_sub(prof_int(0), release->bytes) : allocation->bytes;
@@ -59,26 +57,26 @@ static int keep(qn_arena *arena, open_records *open, prof_val address, uint32_t 
 }
 
 static int take_record(event_list *events, uint32_t index) {
-    const prof_mem *record = &events->trace->mems.at[index];
+    const prof_mem *record = &events->of.trace->mems.at[index];
     if (record->address.tag == PROF_ABSENT || record->device == 0) {
         return 1;
     }
     if (prof_gt(record->bytes, prof_int(0))) {
-        return keep(events->arena, &events->allocations, record->address, index);
+        return keep(events->of.arena, &events->allocations, record->address, index);
     }
     uint32_t *at = qn_prof_map_find(&events->allocations.at, record->address);
     if (!at || *at == PROF_NIL) {
-        return keep(events->arena, &events->releases, record->address, index);
+        return keep(events->of.arena, &events->releases, record->address, index);
     }
     open_record *open = &events->allocations.list.at[*at];
     open->done = 1;
     *at = PROF_NIL;
-    return add_row(events, &events->trace->mems.at[open->record], record);
+    return add_row(events, &events->of.trace->mems.at[open->record], record);
 }
 
 static int pair_records(event_list *events) {
-    const prof_mem *records = events->trace->mems.at;
-    for (size_t i = 0; i < events->trace->mems.n; i++) {
+    const prof_mem *records = events->of.trace->mems.at;
+    for (size_t i = 0; i < events->of.trace->mems.n; i++) {
         if (!take_record(events, (uint32_t)i)) {
             return 0;
         }
@@ -109,7 +107,7 @@ static void put_head(prof_json *json, const event_list *events, const prof_units
     qn_prof_json_object(json);
     qn_prof_json_key(json, "title");
     qn_prof_json_text(json, "Memory Events");
-    qn_prof_memory_default(json, events->trace, &events->devices);
+    qn_prof_memory_default(json, events->of.trace, &events->of.devices);
     qn_prof_json_object_end(json);
     qn_prof_json_key(json, "columns");
     qn_prof_json_array(json);
@@ -146,13 +144,13 @@ static void put_span(prof_json *json, const prof_units *units, prof_num from, pr
 }
 
 static void put_rows(prof_json *json, const event_list *events, const prof_units *units) {
-    const prof_trace *trace = events->trace;
+    const prof_trace *trace = events->of.trace;
     qn_prof_json_key(json, "rows");
     qn_prof_json_object(json);
     for (size_t i = 0; i < events->rows.n; i++) {
         const event_row *row = &events->rows.at[i];
         if (i == 0 || row->device != row[-1].device) {
-            const prof_str *name = prof_memory_device_name(trace, &events->devices, row->device);
+            const prof_str *name = prof_memory_device_name(trace, &events->of.devices, row->device);
             qn_prof_json_key_bytes(json, name->at, name->length);
             qn_prof_json_array(json);
         }
@@ -172,15 +170,11 @@ static void put_rows(prof_json *json, const event_list *events, const prof_units
 
 qn_status qn_prof_view_memory_events(const prof_view_context *context, prof_json *json, qn_error *error) {
     event_list events;
-    prof_units units;
-    qn_status status = qn_prof_memory_begin(context, "KB", &units, error);
+    memset(&events, 0, sizeof events);
+    qn_status status = qn_prof_memory_begin(context, "KB", &events.of, error);
     if (status != QN_OK) {
         return status;
     }
-    memset(&events, 0, sizeof events);
-    events.trace = context->trace;
-    events.arena = context->arena;
-    qn_prof_map_init(&events.devices, context->arena);
     qn_prof_map_init(&events.allocations.at, context->arena);
     qn_prof_map_init(&events.releases.at, context->arena);
     if (!pair_records(&events) ||
@@ -188,8 +182,8 @@ qn_status qn_prof_view_memory_events(const prof_view_context *context, prof_json
         return QN_NO_MEMORY;
     }
     qn_prof_json_object(json);
-    put_head(json, &events, &units);
-    put_rows(json, &events, &units);
+    put_head(json, &events, &events.of.units);
+    put_rows(json, &events, &events.of.units);
     qn_prof_json_object_end(json);
     return QN_OK;
 }

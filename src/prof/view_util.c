@@ -20,6 +20,15 @@ void qn_prof_view_columns(prof_json *json, const prof_column *columns, size_t n)
     }
 }
 
+void qn_prof_view_table(prof_json *json, const prof_column *columns, size_t n) {
+    qn_prof_json_key(json, "columns");
+    qn_prof_json_array(json);
+    qn_prof_view_columns(json, columns, n);
+    qn_prof_json_array_end(json);
+    qn_prof_json_key(json, "rows");
+    qn_prof_json_array(json);
+}
+
 void qn_prof_view_pie_head(prof_json *json) {
     qn_prof_json_key(json, "columns");
     qn_prof_json_array(json);

@@ -14,6 +14,8 @@ typedef struct prof_column {
 /* {"type": ..., "name": ..., "tooltip": ...}, as operator and kernel tables write it. */
 void qn_prof_view_column(prof_json *json, const char *name, int is_number, const char *tooltip);
 void qn_prof_view_columns(prof_json *json, const prof_column *columns, size_t n);
+/* "columns": [...], "rows": [, to be closed behind the rows. */
+void qn_prof_view_table(prof_json *json, const prof_column *columns, size_t n);
 /* "columns": [{"type": "string", "name": "name"}, {"type": "number", "name": "value"}], "rows": without the rows. */
 void qn_prof_view_pie_head(prof_json *json);
 

@@ -115,9 +115,10 @@ static qn_status write_info(const page_trace *trace, qn_profile_write_fn write, 
     const struct {
         const char *name;
         uint64_t value;
-    } counts[] = {{"text_bytes", info.text_bytes},       {"events_seen", info.events_seen},
-                  {"events_kept", info.events_kept},     {"events_broken", info.events_broken},
-                  {"nodes_dropped", info.nodes_dropped}, {"orphan_kernels", info.orphan_kernels}};
+    } counts[] = {{"text_bytes", info.text_bytes},         {"events_seen", info.events_seen},
+                  {"events_kept", info.events_kept},       {"events_broken", info.events_broken},
+                  {"nodes_dropped", info.nodes_dropped},   {"orphan_kernels", info.orphan_kernels},
+                  {"events_unknown", info.events_unknown}, {"events_backward", info.events_backward}};
     qn_prof_json_init(&json, write, user);
     qn_prof_json_object(&json);
     qn_prof_json_key(&json, "dialect");

@@ -5,6 +5,7 @@
 
 Makes its own small traces. Prints one line per failed check and at the end `N passed, N failed`; exits 1 when any failed.
 """
+import gzip
 import json
 import os
 import signal
@@ -84,6 +85,65 @@ def runtime_errors(work, trace):
         with open("/dev/full", "w", encoding="utf-8") as full:
             answer = subprocess.run([QUERN, "profile", "overview", trace], stdout=full, stderr=subprocess.PIPE, text=True)
         check("full disk", answer.returncode == 1 and "written" in answer.stderr, f"{answer.returncode} {answer.stderr!r}")
+
+
+def bad_input(work):
+    """Each kind of bad input: one clear error with its place, or the views and a count of what was left out."""
+    good = json.dumps({"traceEvents": EVENTS})
+    refused = {
+        "cut in a string": (good[:good.index("gemm") + 2], ["the text ends too early"]),
+        "malformed": (good.replace('"ts": 150,', '"ts": 150,,'), ["byte %d" % (good.index('"ts": 150,') + 10), "quoted key"]),
+        "deeply nested": (good.replace('"a;b"', "[" * 2000 + "]" * 2000), ["byte", "1024 deep"]),
+        "nothing": ("", ["byte 0"]),
+        "no events": ('{"a": 1}', ["no traceEvents"]),
+        "text behind": (good + " x", ["byte %d" % (len(good) + 1), "more text follows"]),
+    }
+    for name, (text, words) in refused.items():
+        path = write(os.path.join(work, "bad.pt.trace.json"), text)
+        expect(name, 1, words, "overview", path)
+        check(name + ": the path once", run("overview", path).stderr.count("bad.pt.trace.json") == 1, "")
+    kept = {
+        "not a number": (good.replace('"ts": 100', '"ts": NaN'), "1 event left out"),
+        "infinite": (good.replace('"dur": 400', '"dur": Infinity'), "1 event left out"),
+        "time as text": (good.replace('"ts": 100', '"ts": "100"'), "1 event left out"),
+        "negative duration": (good.replace('"dur": 250', '"dur": -250'), "1 event ends before it begins"),
+        "unknown category": (good.replace('"cuda_runtime"', '"martian"'), "its category is unknown"),
+        "no category": (good.replace('"cat": "kernel", ', ""), "1 event left out"),
+        "duplicate keys": (good.replace('"dur": 400', '"dur": 7, "dur": 400'), ""),
+        "unsorted": (json.dumps({"traceEvents": EVENTS[::-1]}), ""),
+        "control characters": (good.replace("aten::mm", "aten::\tm"), ""),
+    }
+    for name, (text, words) in kept.items():
+        path = write(os.path.join(work, "odd.pt.trace.json"), text)
+        answer = run("overview", path, "--json")
+        good_answer = answer.returncode == 0 and words in answer.stderr and (words != "" or answer.stderr == "")
+        check(name, good_answer and "NaN" not in answer.stdout and json.loads(answer.stdout), f"{answer.stderr!r}")
+    whole = run("operation_table", write(os.path.join(work, "odd.pt.trace.json"), good), "--json").stdout
+    for name in ("duplicate keys", "unsorted"):
+        path = write(os.path.join(work, "odd.pt.trace.json"), kept[name][0])
+        check(name + " change nothing", run("operation_table", path, "--json").stdout == whole, "")
+    packed = gzip.compress(good.encode())
+    for name, extension, data, words in (("packed under a plain name", "", packed, ["gzip", ".gz"]),
+                                         ("plain under a packed name", ".gz", good.encode(), ["stored byte 0", "gzip header"]),
+                                         ("packed and cut", ".gz", packed[:-30], ["stored byte", "unpacked byte"])):
+        path = os.path.join(work, "z.pt.trace.json" + extension)
+        with open(path, "wb") as file:
+            file.write(data)
+        expect(name, 1, words, "overview", path)
+        check(name + ": the path once", run("overview", path).stderr.count("z.pt.trace.json") == 1, "")
+
+
+def owners(work):
+    """External ids that are correlations: no operator owns its launch, unless asked to look at the time."""
+    text = json.dumps({"traceEvents": EVENTS}).replace('"External id": 5, "correlation"', '"External id": 9, "correlation"')
+    path = write(os.path.join(work, "ids.pt.trace.json"), text)
+    for owner, wanted in (("id", 0), ("time", 250), ("enclosing", 250)):
+        answer = run("operation_table", path, "--json", "--owner", owner)
+        got = json.loads(answer.stdout or '{"data": [{}]}')["data"][0].get("device_total_duration")
+        check("owner by " + owner, got == wanted, f"{got} {answer.stderr}")
+    expect("unknown owner", 2, ["nobody"], "overview", path, "--owner=nobody")
+    answer = run("html", path, "--owner=enclosing", "-o", os.path.join(work, "owner.html"))
+    check("owner of the page", answer.returncode == 0 or "without its page" in answer.stderr, answer.stderr)
 
 
 def forms(trace):
@@ -178,6 +238,8 @@ def main():
         trace = write(os.path.join(work, "w.pt.trace.json"), json.dumps({"traceEvents": EVENTS}))
         usage_errors(trace)
         runtime_errors(work, trace)
+        bad_input(work)
+        owners(work)
         forms(trace)
         repairs(work)
         whole_files(work, trace)

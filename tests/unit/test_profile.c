@@ -1,15 +1,10 @@
 /* The analyser through its public face: file names, broken files, limits, cancelling, and memory that ends anywhere. */
-#include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include <quern/profile.h>
 
-#include "cmocka_setup.h"
+#include "folder_help.h"
 
 static const char SMALL[] =
     "{\"deviceProperties\": [{\"name\": \"D\", \"totalGlobalMem\": 1073741824, \"computeMajor\": 7, \"computeMinor\": 5}],"
@@ -45,15 +40,6 @@ static qn_status take(void *user, const char *bytes, size_t length) {
     return QN_OK;
 }
 
-static void save(const char *folder, const char *name, const char *bytes, size_t length) {
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, length, file), length);
-    assert_int_equal(fclose(file), 0);
-}
-
 static void save_gz(const char *folder, const char *name, const char *bytes, size_t length) {
     char path[512];
     snprintf(path, sizeof path, "%s/%s", folder, name);
@@ -61,27 +47,6 @@ static void save_gz(const char *folder, const char *name, const char *bytes, siz
     assert_non_null(file);
     assert_int_equal(gzwrite(file, bytes, (unsigned)length), (int)length);
     assert_int_equal(gzclose(file), Z_OK);
-}
-
-static int make_folder(void **state) {
-    static char folder[64];
-    snprintf(folder, sizeof folder, "/tmp/quern-test-profile-XXXXXX");
-    *state = mkdtemp(folder);
-    return *state ? 0 : -1;
-}
-
-static int drop_folder(void **state) {
-    const char *folder = *state;
-    DIR *dir = opendir(folder);
-    for (struct dirent *entry; dir && (entry = readdir(dir)) != NULL;) {
-        char path[512];
-        snprintf(path, sizeof path, "%s/%.255s", folder, entry->d_name);
-        unlink(path);
-    }
-    if (dir) {
-        closedir(dir);
-    }
-    return rmdir(folder);
 }
 
 /* Opens one file and loads it; the profile is closed again unless it is wanted. */
@@ -268,7 +233,6 @@ static void arguments_of_the_calls_are_checked(void **state) {
 }
 
 int main(void) {
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, drop_folder)
     const struct CMUnitTest tests[] = {
         IN_FOLDER(open_folder_numbers_spans_by_stamp),
         IN_FOLDER(broken_json_is_refused_with_its_byte),

@@ -1,15 +1,11 @@
 /* How a trace is written must not change what is read: spacing, order of keys, unknown keys, where the window ends, how it is
  * packed. The reader learns the habits of a file's writer, so each file here breaks some habit. */
-#include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include <quern/profile.h>
 
-#include "cmocka_setup.h"
+#include "folder_help.h"
 #include "prof/crc32.h"
 
 enum { EVENTS = 6000, ROOM = 8 << 20 }; /* several windows */
@@ -96,37 +92,7 @@ static void write_trace(text *t, int style) {
     add(t, "]}");
 }
 
-/* ---- Files -------------------------------------------------------------------------------------------------------- */
-
-static void save(const char *folder, const char *name, const void *bytes, size_t length) {
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, length, file), length);
-    assert_int_equal(fclose(file), 0);
-}
-
-static int make_folder(void **state) {
-    static char folder[64];
-    snprintf(folder, sizeof folder, "/tmp/quern-test-read-XXXXXX");
-    *state = mkdtemp(folder);
-    return *state ? 0 : -1;
-}
-
-static int drop_folder(void **state) {
-    const char *folder = *state;
-    DIR *dir = opendir(folder);
-    for (struct dirent *entry; dir && (entry = readdir(dir)) != NULL;) {
-        char path[512];
-        snprintf(path, sizeof path, "%s/%.255s", folder, entry->d_name);
-        unlink(path);
-    }
-    if (dir) {
-        closedir(dir);
-    }
-    return rmdir(folder);
-}
+/* ---- Reading it ---------------------------------------------------------------------------------------------------- */
 
 static qn_status checksum(void *user, const char *bytes, size_t length) {
     *(uint32_t *)user = (uint32_t)crc32(*(uint32_t *)user, (const Bytef *)bytes, (uInt)length);
@@ -257,11 +223,11 @@ static void every_damage_to_gzip_is_named(void **state) {
     for (size_t i = 0; i < 4; i++) { /* the magic, the method and the reserved flags */
         memcpy(bad, good, n);
         bad[i] ^= 0xe0;
-        assert_refused(*state, bad, n, "header");
+        assert_refused(*state, bad, n, "no gzip header");
     }
     memcpy(bad, good, n);
     memcpy(bad + n, "not gzip, but long enough", 20);
-    assert_refused(*state, bad, n + 20, "header");
+    assert_refused(*state, bad, n + 20, "no gzip header");
 }
 
 static void checksums_are_those_of_zlib(void **state) {
@@ -282,7 +248,6 @@ static void checksums_are_those_of_zlib(void **state) {
 }
 
 int main(void) {
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, drop_folder)
     const struct CMUnitTest tests[] = {
         IN_FOLDER(every_style_reads_the_same),
         IN_FOLDER(members_and_headers_of_gzip_are_read),

@@ -182,4 +182,6 @@ export interface TraceInfo {
     events_broken: number;
     nodes_dropped: number;
     orphan_kernels: number;
+    events_unknown: number;
+    events_backward: number;
 }

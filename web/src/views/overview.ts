@@ -147,6 +147,8 @@ function infoList(info: TraceInfo): HTMLElement {
         ["Used by the views", number(info.events_kept)],
     ];
     if (info.events_broken) pairs.push(["Broken, left out", number(info.events_broken)]);
+    if (info.events_unknown) pairs.push(["Of unknown categories, left out", number(info.events_unknown)]);
+    if (info.events_backward) pairs.push(["Ending before they begin", number(info.events_backward)]);
     if (info.nodes_dropped) pairs.push(["Overlapping operators left out", number(info.nodes_dropped)]);
     if (info.orphan_kernels) pairs.push(["Kernels that no call launched", number(info.orphan_kernels)]);
     return h("dl", { class: "pairs" }, ...pairs.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
