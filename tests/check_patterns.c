@@ -1,7 +1,7 @@
-/* qn_check graphs, second part: random graphs made of what passes look for (products with biases, norms of sums, projections that are cut
- * apart, gates, chains, parts that are joined again, algebra that does nothing), over every float dtype, with outputs anywhere. Each pass,
- * and all together, must leave the bits alone, node by node and planned; what may change results stays within a bound; and no pass may go
- * through all of it without having done anything. */
+/* qn_check graphs, second part: random graphs made of what passes look for (products with biases, norms of sums, projections
+ * that are cut apart, gates, chains, parts that are joined again, algebra that does nothing), over every float dtype, with
+ * outputs anywhere. Each pass, and all together, must leave the bits alone, node by node and planned; what may change results
+ * stays within a bound; and no pass may go through all of it without having done anything. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -349,7 +349,8 @@ static double apart(int64_t n, const double *a, const double *b) {
     return differ && most == 0 ? 1e-300 : most / large;
 }
 
-/* The same over all numbers at once, root of mean squares: an error that a norm or a difference blew up in one place weighs little. */
+/* The same over all numbers at once, root of mean squares: an error that a norm or a difference blew up in one place weighs
+ * little. */
 static double apart_in_all(int64_t n, const double *a, const double *b) {
     double differences = 0, numbers = 1e-6;
     for (int64_t i = 0; i < n; i++) {

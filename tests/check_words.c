@@ -1,6 +1,6 @@
-/* Programs of regions in cases: `code=(arith.mul/F/a/b,number/2.5,arith.add/F/0/1!)`. A step is its kind, with a sub-op behind a dot; a
- * dtype or a dtype variable; operands, letters for sources and numbers for steps; and ! when it is an output. A number is its value.
- * 0x... is a word as it stands, for programs that are no good. */
+/* Programs of regions in cases: `code=(arith.mul/F/a/b,number/2.5,arith.add/F/0/1!)`. A step is its kind, with a sub-op behind
+ * a dot; a dtype or a dtype variable; operands, letters for sources and numbers for steps; and ! when it is an output. A number
+ * is its value. 0x... is a word as it stands, for programs that are no good. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -112,7 +112,7 @@ QN_API qn_status qn_graph_vmap(const qn_graph *graph, int64_t batch, int n, cons
 
 /* ---- Passes: from a graph to one that computes the same outputs with less. */
 
-/* What products, convolutions and attention are computed in. Sums are kept in f32 always; leaves and outputs keep their dtypes. */
+/* What products, convolutions and attention are computed in. Sums are kept in f32; leaves and outputs keep their dtypes. */
 typedef enum qn_precision { QN_PRECISION_KEEP, QN_PRECISION_F16, QN_PRECISION_BF16 } qn_precision;
 
 enum {
@@ -144,8 +144,8 @@ typedef struct qn_pass_options {
     int32_t limit;    /* so many changes and no more, to find the one that matters; 0: no limit */
     const char *only; /* "fold,cse,dce": these, in this order; NULL: all, in theirs */
     const char *skip; /* "fuse,neg_neg": passes and rules to leave out; NULL: none */
-    int (*claims)(void *claims_user, int op, int subop); /* whether there is a fast kernel; NULL: for all. Fusion makes no op without one
-                                                            of ops that have */
+    /* Whether there is a fast kernel; NULL: for every op. Fusion makes no op without one of ops that have. */
+    int (*claims)(void *claims_user, int op, int subop);
     void *claims_user;
     void (*note)(void *user, const qn_pass_note *note); /* NULL: nobody listens */
     void (*done)(void *user, const qn_pass_done *done); /* NULL: likewise */

@@ -139,7 +139,7 @@ qn_status qn_grad_walk(qn_graph *g, const qn_grad_question *q, qn_val *out) {
         for (int i = 0; i < q->n; i++) s.varies[q->wrt[i]] = 1;
         qn_grad_mark_varying(g, s.varies);
         walk(&s);
-        for (int i = 0; i < q->n; i++) out[i] = s.grad[q->wrt[i]];
+        for (int i = 0; i < q->n; i++) out[i] = g->error.status == QN_OK ? s.grad[q->wrt[i]] : QN_VAL_NONE;
     } else {
         qn_ir_fail(g, QN_NO_MEMORY, "%s: no memory for %zu values", q->prefix, s.n_values);
     }

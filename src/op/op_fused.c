@@ -1,5 +1,5 @@
-/* Fused ops around norms and convolutions, and the epilogue of all. Their references are the references of what was fused, run one
- * after the other over the destination, so a fused op gives the bits of its parts. */
+/* Fused ops around norms and convolutions, and the epilogue of all. Their references are the references of what was fused, run
+ * one after the other over the destination, so a fused op gives the bits of its parts. */
 #include "op/op_fused.h"
 
 _Static_assert(offsetof(qn_attr_add_layer_norm, eps) == offsetof(qn_attr_layer_norm, eps), "shared attributes");

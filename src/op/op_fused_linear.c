@@ -1,5 +1,5 @@
-/* linear and its kin: products with one matrix of weights, or several over one x, and what follows them. The product is the reference
- * of matmul (that of mul_mat adds up in the same order), so each gives the bits of its parts. */
+/* linear and its kin: products with one matrix of weights, or several over one x, and what follows them. The product is the
+ * reference of matmul (that of mul_mat adds up in the same order), so each gives the bits of its parts. */
 #include "op/op_fused.h"
 #include "op/product.h"
 

@@ -1,5 +1,5 @@
-/* region: a program of elementwise steps over broadcast sources, see region.h. Its reference keeps a register per step for a run of
- * elements; sources are read before outputs are written, so the first output may lie over a source. */
+/* region: a program of elementwise steps over broadcast sources, see region.h. Its reference keeps a register per step for a
+ * run of elements; sources are read before outputs are written, so the first output may lie over a source. */
 #include "op/op_axes.h"
 #include "op/region.h"
 

@@ -1,15 +1,16 @@
-/* Elementwise regions: chains of elementwise ops compiled into one. The op `region` runs a short straight-line program for every
- * element of its outputs, which all have the shape its sources broadcast to (aligned at the last axis, stretched where an extent is 1).
+/* Elementwise regions: chains of elementwise ops compiled into one. The op `region` runs a short straight-line program for
+ * every element of its outputs, which all have the shape its sources broadcast to (aligned at the last axis, stretched where an
+ * extent is 1).
  *
  * The program is the attribute `code`, two words a step:
  *
  *   word 0   bits 0-7 kind, 8-15 sub-op, 16-23 dtype, 31 set when the step is an output; the others zero
- *   word 1   of a `number` its f32 bits; else three operands of 8 bits, a lowest, those the kind does not have zero, bits 24-31 zero.
- *            An operand below 128 is that source, 128 + i is the result of step i, which comes earlier.
+ *   word 1   of a `number` its f32 bits; else three operands of 8 bits, a lowest, those the kind does not have zero, bits 24-31
+ *            zero. An operand below 128 is that source, 128 + i is the result of step i, which comes earlier.
  *
- * Outputs are numbered in the order of their steps. Each step is computed exactly (the reference: in double) and rounded once, to its
- * dtype; so a region gives the bits that its ops would have given one by one. Kernels may compute f32 and halves in f32, but round
- * where the step says. Truths are 0 and 1.
+ * Outputs are numbered in the order of their steps. Each step is computed exactly (the reference: in double) and rounded once,
+ * to its dtype; so a region gives the bits that its ops would have given one by one. Kernels may compute f32 and halves in f32,
+ * but round where the step says. Truths are 0 and 1.
  *
  * Kinds, and which ops may join a region, are in region_ops.def. */
 #ifndef QN_OP_REGION_H
@@ -56,8 +57,9 @@ typedef struct qn_region_fault {
     int64_t expected, actual;
 } qn_region_fault;
 
-/* Reads words, which may be anybody's, for sources of these dtypes (QN_DTYPE_NONE: not given). 1 when every step is sound: a kind and
- * sub-op there are, operands that exist and come before, dtypes that fit, no stray bits, 1 to QN_REGION_MAX_OUTPUTS outputs. */
+/* Reads words, which may be anybody's, for sources of these dtypes (QN_DTYPE_NONE: not given). 1 when every step is sound: a
+ * kind and sub-op there are, operands that exist and come before, dtypes that fit, no stray bits, 1 to QN_REGION_MAX_OUTPUTS
+ * outputs. */
 int qn_region_decode(const qn_code *code, int n_src, const qn_dtype *dtypes, qn_region *region, qn_region_fault *fault);
 /* A checked program again. The guard has seen the request, so kernels use this one. */
 void qn_region_read(const qn_code *code, qn_region *region);

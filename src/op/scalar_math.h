@@ -43,7 +43,8 @@ static inline double qn_scale(double x, double s, double b) { return b == 0 ? s 
 static inline double qn_clamp(double x, double low, double high) { return isnan(x) ? x : x < low ? low : x > high ? high : x; }
 static inline double qn_leaky_relu(double x, double slope) { return x > 0 || isnan(x) ? x : slope * x; }
 
-/* What ops with sub-ops compute, by the number of the sub-op, for those who compute several in one. Not xielu, which has parameters. */
+/* What ops with sub-ops compute, by the number of the sub-op, for those who compute several in one. Not xielu, which has
+ * parameters. */
 double qn_op_unary(int subop, double x);
 double qn_op_unary_slope(int subop, double x);
 double qn_op_math(int subop, double x);

@@ -1,7 +1,8 @@
 /* What passes ask about a graph: who uses a value, and whether it may be read elsewhere than it is.
  *
- * Ops with state write over a source. What reads that memory before the write and what reads it after see different numbers, though the
- * value has one name; so a node that reads it may not be moved across the write, nor merged with one on the other side. */
+ * Ops with state write over a source. What reads that memory before the write and what reads it after see different numbers,
+ * though the value has one name; so a node that reads it may not be moved across the write, nor merged with one on the other
+ * side. */
 #ifndef QN_PASS_FACTS_H
 #define QN_PASS_FACTS_H
 

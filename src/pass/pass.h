@@ -1,5 +1,5 @@
-/* A pass takes a graph and makes the next one. What it does it does in steps that can be counted, named, skipped and stopped at a limit,
- * so that a wrong result can be traced to one of them. */
+/* A pass takes a graph and makes the next one. What it does it does in steps that can be counted, named, skipped and stopped at
+ * a limit, so that a wrong result can be traced to one of them. */
 #ifndef QN_PASS_PASS_H
 #define QN_PASS_PASS_H
 
@@ -30,8 +30,8 @@ int qn_pass_listed(const char *list, const char *name);
 
 /* Whether a graph has a node of an op: most passes need not walk a graph that has none of theirs. */
 int qn_pass_has_op(const qn_graph *g, int op);
-/* Adds a node unless its op refuses, at the upper bounds of the symbols; 0 then, and the graph is as it was. A graph keeps the first
- * refusal for good, so passes that are not sure ask this way. */
+/* Adds a node unless its op refuses, at the upper bounds of the symbols; 0 then, and the graph is as it was. A graph keeps the
+ * first refusal for good, so passes that are not sure ask this way. */
 int qn_pass_try(qn_graph *g, int op, int subop, int n_src, const qn_val *src, const void *attr, int n_out, qn_val *out);
 
 /* How much of a graph there is, to take off what comes later. */
@@ -46,8 +46,8 @@ static inline void qn_pass_roll_back(qn_graph *g, qn_pass_mark mark) {
     g->values.n = mark.values;
 }
 
-/* Whether a node may be computed once instead of twice, or never: it only makes its outputs out of its sources. State that is updated
- * in place and the caller's own functions are not like that. */
+/* Whether a node may be computed once instead of twice, or never: it only makes its outputs out of its sources. State that is
+ * updated in place and the caller's own functions are not like that. */
 int qn_pass_is_pure(const qn_ir_node *n);
 
 #endif

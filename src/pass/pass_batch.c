@@ -1,6 +1,6 @@
-/* The same elementwise chain over the parts of one tensor, joined again, is the chain over the whole. Walks up from a join through all its
- * sources at once: they must be made by the same op with the same attributes, or be parts of one tensor in the order of the join; an
- * operand that all share must not vary along the axis. */
+/* The same elementwise chain over the parts of one tensor, joined again, is the chain over the whole. Walks up from a join
+ * through all its sources at once: they must be made by the same op with the same attributes, or be parts of one tensor in the
+ * order of the join; an operand that all share must not vary along the axis. */
 #include "op/region.h"
 
 #include "pass/facts.h"

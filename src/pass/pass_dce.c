@@ -1,5 +1,6 @@
 /* Leaves out what no output needs. Marking goes backwards from the outputs; counting uses would keep chains that only feed
- * themselves. Inputs and params stay even when unused: they are the graph's interface. Constants are nobody's business but ours. */
+ * themselves. Inputs and params stay even when unused: they are the graph's interface. Constants are nobody's business but
+ * ours. */
 #include "pass/pass.h"
 
 typedef struct marks {

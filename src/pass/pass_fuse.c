@@ -1,8 +1,9 @@
-/* Fusions by the rules of fusions.def. Matches are found in the old graph, where users are known, and do not overlap; then the graph is
- * built anew with each match replaced. Rounds follow until nothing more is found, so that rules can build on one another.
+/* Fusions by the rules of fusions.def. Matches are found in the old graph, where users are known, and do not overlap; then the
+ * graph is built anew with each match replaced. Rounds follow until nothing more is found, so that rules can build on one
+ * another.
  *
- * The replacement takes the root's place. When it also gives a value from inside, it must stand before every other user of that value: at
- * the node that made it, if all it reads is there by then, or still at the root, if those users come later. */
+ * The replacement takes the root's place. When it also gives a value from inside, it must stand before every other user of that
+ * value: at the node that made it, if all it reads is there by then, or still at the root, if those users come later. */
 #include "pass/linear.h"
 #include "pass/rules.h"
 
@@ -54,16 +55,19 @@ static const char *inside_is_needed(const fuser *f, const qn_match *m) {
     return NULL;
 }
 
-/* Whether a value is there before a node runs. */
-static int is_made_before(const qn_graph *g, qn_val v, int32_t node) {
-    return g->values.at[v].node >= 0 ? g->values.at[v].node < node : v < g->nodes.at[node].out;
+/* Whether a value is there before a node runs. What a fusion makes is there where that fusion stands. */
+static int is_made_before(const fuser *f, qn_val v, int32_t node) {
+    const qn_graph *g = f->facts.g;
+    int32_t maker = g->values.at[v].node;
+    if (maker < 0) return v < g->nodes.at[node].out;
+    return (f->claimed[maker] >= 0 ? f->found.at[f->claimed[maker]].at : maker) < node;
 }
 
 static int reads_are_there(const fuser *f, const qn_match *m, int32_t at) {
     for (int i = 0; i < m->rule->n_values; i++) {
         qn_val v = m->value[i];
         if (!(m->has_value >> i & 1)) continue;
-        if (!is_made_before(m->g, v, at)) return 0;
+        if (!is_made_before(f, v, at)) return 0;
         if (qn_pass_epoch(&f->facts, v, m->reader[i]) != qn_pass_epoch(&f->facts, v, at)) return 0;
     }
     return 1;
@@ -159,7 +163,10 @@ static qn_status replace(qn_rebuild *r, const fusion *x) {
         qn_val v = r->from->nodes.at[m->node[i]].out;
         if (m->tee[i] && (f->facts.is_output[v] || qn_pass_use_count(&f->facts, v) > uses_inside(m, v))) was[n_out++] = v;
     }
-    for (int i = 0; i < m->rule->n_values; i++) values[i] = m->has_value >> i & 1 ? r->map[m->value[i]] : QN_VAL_NONE;
+    for (int i = 0; i < m->rule->n_values; i++) {
+        values[i] = m->has_value >> i & 1 ? r->map[m->value[i]] : QN_VAL_NONE;
+        if ((m->has_value >> i & 1) && values[i] == QN_VAL_NONE) return QN_UNEXPECTED; /* it was made sure of before */
+    }
     if (!qn_rule_build(m, r->to, values, n_out, out)) return QN_UNEXPECTED; /* it was tried before it was claimed */
     for (int i = 0; i < n_out; i++) r->map[was[i]] = out[i];
     return QN_OK;

@@ -1,7 +1,7 @@
-/* Layouts. In a graph a value has none; in a plan a permuted or narrowed value is a strided view of another's memory, and some ops want
- * theirs dense. This pass follows the layout each value will have. A reshape of a strided view that strides can express becomes a view of
- * the memory below, so that nothing is copied (that is how attention comes to read q, k and v out of one packed tensor); and where an op
- * refuses strides, one copy is made for all who refuse, of the sources it refuses only. */
+/* Layouts. In a graph a value has none; in a plan a permuted or narrowed value is a strided view of another's memory, and some
+ * ops want theirs dense. This pass follows the layout each value will have. A reshape of a strided view that strides can
+ * express becomes a view of the memory below, so that nothing is copied (that is how attention comes to read q, k and v out of
+ * one packed tensor); and where an op refuses strides, one copy is made for all who refuse, of the sources it refuses only. */
 #include "pass/facts.h"
 #include "pass/terms.h"
 
@@ -55,8 +55,8 @@ static int asks(const qn_rebuild *r, const qn_ir_node *n, const qn_val *src, qn_
 
 /* ---- Reshapes that strides can express */
 
-/* Strides of `to` over the elements of a strided tensor in order; 0 when there are none. Groups of axes of equal size are matched, and
- * within a group the old axes must lie one behind the other. */
+/* Strides of `to` over the elements of a strided tensor in order; 0 when there are none. Groups of axes of equal size are
+ * matched, and within a group the old axes must lie one behind the other. */
 static int reshape_strides(const qn_tensor *t, const qn_dims *to, int64_t *stride) {
     int64_t d[QN_MAX_RANK], s[QN_MAX_RANK];
     int n = 0, i = 0, k = 0;

@@ -1,6 +1,6 @@
-/* Halves where they pay. The ops of precision.def get their operands as f16 or bf16, each value cast once however many take it; what they
- * give is f32 again for everybody else. Sums inside are f32 or better in every kernel. A product with a matrix of weights becomes linear,
- * which rounds its sums to f32 and not to a half first. Params and outputs keep their dtypes. */
+/* Halves where they pay. The ops of precision.def get their operands as f16 or bf16, each value cast once however many take it;
+ * what they give is f32 again for everybody else. Sums inside are f32 or better in every kernel. A product with a matrix of
+ * weights becomes linear, which rounds its sums to f32 and not to a half first. Params and outputs keep their dtypes. */
 #include "pass/linear.h"
 #include "pass/terms.h"
 

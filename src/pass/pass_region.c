@@ -1,6 +1,6 @@
-/* Elementwise ops grown together into regions. A region begins at its last node and takes in what makes its sources, latest first, as long
- * as it is elementwise, of the region's very shape, and the program has room. A value inside that others use as well becomes an output;
- * that is sound where those others come behind the region's last node, in whose place it stands. */
+/* Elementwise ops grown together into regions. A region begins at its last node and takes in what makes its sources, latest
+ * first, as long as it is elementwise, of the region's very shape, and the program has room. A value inside that others use as
+ * well becomes an output; that is sound where those others come behind the region's last node, in whose place it stands. */
 #include "op/region.h"
 
 #include "pass/facts.h"
@@ -27,7 +27,8 @@ typedef struct grower {
 
 /* ---- Which nodes */
 
-/* Whether a source is stretched as a region stretches it. The ops of the seed tile instead, which is the same only for extents of 1. */
+/* Whether a source is stretched as a region stretches it. The ops of the seed tile instead, which is the same only for extents
+ * of 1. */
 static int is_broadcast(const qn_ir_value *from, const qn_ir_value *to) {
     int shift = to->shape.rank - from->shape.rank;
     if (shift < 0) return 0;
@@ -147,8 +148,8 @@ static int encode(const grower *w, region *r, int numbers) {
 
 static int try_to_add(grower *w, region *r, int32_t node, int depth);
 
-/* Whether a node may move to the region's end: what it reads is the same there, and strangers that use it come later. One that comes
- * sooner may still join the region itself. */
+/* Whether a node may move to the region's end: what it reads is the same there, and strangers that use it come later. One that
+ * comes sooner may still join the region itself. */
 static int may_move(grower *w, region *r, int32_t node, int depth) {
     const qn_graph *g = w->facts.g;
     const qn_ir_node *n = &g->nodes.at[node];
@@ -199,7 +200,8 @@ static int32_t next_candidate(const grower *w, const region *r) {
     return best;
 }
 
-/* Whether the op makes of the inputs' shapes what the nodes made; constants that became numbers may have been what stretched it. */
+/* Whether the op makes of the inputs' shapes what the nodes made; constants that became numbers may have been what stretched
+ * it. */
 static int has_the_shape(const grower *w, const region *r) {
     const qn_graph *g = w->facts.g;
     const qn_shape *src[QN_MAX_SRC] = {0}, *want = &g->values.at[g->nodes.at[r->node[0]].out].probe;

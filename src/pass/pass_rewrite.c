@@ -1,5 +1,5 @@
-/* Algebra by the rules of rewrites.def. Each node is copied into the new graph and looked at there, over sources that have been rewritten
- * already, so chains of rules need no second walk. What a rule leaves without users stays until dce. */
+/* Algebra by the rules of rewrites.def. Each node is copied into the new graph and looked at there, over sources that have been
+ * rewritten already, so chains of rules need no second walk. What a rule leaves without users stays until dce. */
 #include "pass/facts.h"
 #include "pass/rules.h"
 

@@ -1,6 +1,6 @@
-/* Products of one x with several matrices become one op, that reads x once and gets it ready once (a quantised copy, a packed panel). It
- * stands where the first of them stood, so the weights of the others must be there by then; and the others must be near, or their results
- * would lie in memory long before they are wanted. */
+/* Products of one x with several matrices become one op, that reads x once and gets it ready once (a quantised copy, a packed
+ * panel). It stands where the first of them stood, so the weights of the others must be there by then; and the others must be
+ * near, or their results would lie in memory long before they are wanted. */
 #include "pass/linear.h"
 #include "pass/terms.h"
 

@@ -1,5 +1,5 @@
-/* A product whose columns are cut apart at once, as q, k and v are, writes the parts instead of the whole. The parts must be all there is
- * of it: narrows of the last axis that lie side by side and leave nothing out, and no other user. */
+/* A product whose columns are cut apart at once, as q, k and v are, writes the parts instead of the whole. The parts must be
+ * all there is of it: narrows of the last axis that lie side by side and leave nothing out, and no other user. */
 #include "pass/linear.h"
 #include "pass/terms.h"
 

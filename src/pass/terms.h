@@ -6,13 +6,13 @@
  *   #1.5                         a constant whose elements are all 1.5; -0 is not 0
  *   #c                           a constant whose elements are all alike; $c is their value
  *   .?f                          any sub-op; $f is its number
- *   ^(op ..)                     a node that may have other users: its value is also an output of the replacement, the next after those
- *                                before it
+ *   ^(op ..)                     a node that may have other users: its value is also an output of the replacement, the next
+ *                                after those before it
  *
- * An attribute is matched by a number, a dtype's name or a variable $a. One that is not mentioned must have its default, so that no rule
- * overlooks one; {..} takes all that are not mentioned, whatever they are, and in a replacement gives them to the attributes of the same
- * names. There attributes are expressions: numbers, variables and functions of variables and values, f($a, x). Conditions are functions
- * as well, separated by commas. Functions are in rule_calls.def.
+ * An attribute is matched by a number, a dtype's name or a variable $a. One that is not mentioned must have its default, so
+ * that no rule overlooks one; {..} takes all that are not mentioned, whatever they are, and in a replacement gives them to the
+ * attributes of the same names. There attributes are expressions: numbers, variables and functions of variables and values,
+ * f($a, x). Conditions are functions as well, separated by commas. Functions are in rule_calls.def.
  *
  * Patterns are trees. A match says nothing about other users of what lies inside it: that is the business of who applies it. */
 #ifndef QN_PASS_TERMS_H
@@ -104,8 +104,8 @@ int qn_rule_parse(const char *name, int when, const char *pattern, const char *r
 int qn_rule_match(const qn_rule *rule, const qn_graph *g, int32_t node, qn_match *match);
 /* NULL when all conditions hold, else a few words about the first that does not. */
 const char *qn_rule_refuted(const qn_match *match);
-/* Adds the replacement's nodes to a graph, in which value i of the match goes by values[i]; out receives n_out results. 0 when an op
- * refuses, and nothing has been added then. */
+/* Adds the replacement's nodes to a graph, in which value i of the match goes by values[i]; out receives n_out results. 0 when
+ * an op refuses, and nothing has been added then. */
 int qn_rule_build(const qn_match *match, qn_graph *to, const qn_val *values, int n_out, qn_val *out);
 /* The op that the replacement makes at its root, -1 when it is a value; and the sub-op, 0 when it has none. */
 int qn_rule_makes(const qn_match *match, int *subop);

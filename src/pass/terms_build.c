@@ -1,5 +1,5 @@
-/* Building what a rule puts in place of its pattern. Each op is asked first, because a graph keeps the first refusal for good; when one
- * refuses, everything the replacement had added is taken off again. */
+/* Building what a rule puts in place of its pattern. Each op is asked first, because a graph keeps the first refusal for good;
+ * when one refuses, everything the replacement had added is taken off again. */
 #include "pass/terms.h"
 
 typedef struct builder {

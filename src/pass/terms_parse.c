@@ -1,4 +1,5 @@
-/* Texts of rules into terms. They are rows of our own tables, so what is wrong with one is said to whoever wrote it, by a test. */
+/* Texts of rules into terms. They are rows of our own tables, so what is wrong with one is said to whoever wrote it, by a test.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 

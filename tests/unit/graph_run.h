@@ -1,5 +1,5 @@
-/* Runs a graph node by node through the dispatcher with the references, every value dense in a place of its own. Slow and plain on
- * purpose: it is what optimised graphs are held against. */
+/* Runs a graph node by node through the dispatcher with the references, every value dense in a place of its own. Slow and plain
+ * on purpose: it is what optimised graphs are held against. */
 #ifndef QN_TESTS_GRAPH_RUN_H
 #define QN_TESTS_GRAPH_RUN_H
 
@@ -131,8 +131,8 @@ static inline void graph_run_free(graph_run *r) {
     qn_context_destroy(r->context);
 }
 
-/* How far two dense tensors are apart: 0 when all bits agree, NaN counting as NaN whatever its payload, else the largest difference in
- * relation to the largest number. Infinity when they are not of one type. */
+/* How far two dense tensors are apart: 0 when all bits agree, NaN counting as NaN whatever its payload, else the largest
+ * difference in relation to the largest number. Infinity when they are not of one type. */
 static inline double graph_run_difference(const qn_tensor *a, const qn_tensor *b) {
     int64_t n = qn_tensor_count(a);
     size_t each = (size_t)qn_dtype_describe((qn_dtype)a->dtype)->bytes;

@@ -1,5 +1,5 @@
-/* Passes: every rule fires where its file says, and not at the near miss beside it; what they make computes the same; the runner skips,
- * stops, verifies and tells. */
+/* Passes: every rule fires where its file says, and not at the near miss beside it; what they make computes the same; the
+ * runner skips, stops, verifies and tells. */
 #include <dirent.h>
 
 #include "pass/rules.h"

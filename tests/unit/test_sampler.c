@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cmocka_setup.h"
+#include "small_vocab.h"
 #include "text/exact_math.h"
 #include "text/sampler.h"
 
@@ -187,6 +188,45 @@ static void dry_lowers_what_carries_a_repeat_on(void **state) {
     logits_after(&o, (int32_t[]){3, 3, 3, 3}, 4, logits, 5, (float[]){0, 0, 0, -1, 0});
     o.dry_penalty_last_n = 0;
     logits_after(&o, (int32_t[]){3, 3, 3, 3}, 4, logits, 5, logits);
+}
+
+static void breakers_end_repeats(void **state) {
+    (void)state;
+    qn_tokenizer *t = small_vocab(NULL, 0);
+    static const struct {
+        const char *text;    /* a token for each byte */
+        const char *breaker; /* NULL: the usual ones */
+        char next;           /* token that is looked at */
+        float lower;
+    } CASES[] = {{"xyz.xy", NULL, 'z', 2}, /* two tokens came before, one is free: 1 * 2 to the 1 */
+                 {"xyz:xy", NULL, 'z', 2}, /* a breaker between is none of the two */
+                 {"xyzx:y", NULL, 'z', 1}, /* now only one is behind it */
+                 {"xyz\nxy", NULL, 'z', 2},  {"axy\naxy", NULL, '\n', 0}, /* a breaker itself is never lowered */
+                 {"wxyz<<xy", "<<", 'z', 2}, {"wxyz<<y", "<<", 'z', 1},   {"wxyz<xy", "<<", 'z', 2}, {"x<<yz<<y", "<<", 'z', 1}};
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        static float logits[SMALL_WORDS];
+        static qn_candidate left[SMALL_WORDS];
+        qn_text breaker = {CASES[i].breaker, CASES[i].breaker ? strlen(CASES[i].breaker) : 0};
+        qn_sampler_options o = plain();
+        o.dry_multiplier = 1;
+        o.dry_base = 2;
+        o.dry_allowed_length = 1;
+        o.tokenizer = t;
+        o.dry_breakers = CASES[i].breaker ? &breaker : NULL;
+        o.n_dry_breakers = CASES[i].breaker != NULL;
+        qn_sampler *s = make(&o);
+        qn_error error;
+        int32_t id;
+        for (const char *p = CASES[i].text; *p; p++) follow(s, &(int32_t){SMALL_BYTES + (unsigned char)*p}, 1);
+        assert_int_equal(qn_sampler_pick(s, logits, SMALL_WORDS, &id, &error), QN_OK);
+        size_t n = qn_sampler_candidates(s, left, SMALL_WORDS), k = 0;
+        while (k < n && left[k].id != SMALL_BYTES + CASES[i].next) k++;
+        assert_true(k < n);
+        if (left[k].logit != -CASES[i].lower)
+            fail_msg("'%s': lowered by %g, should be %g", CASES[i].text, -(double)left[k].logit, (double)CASES[i].lower);
+        qn_sampler_destroy(s);
+    }
+    qn_tokenizer_destroy(t);
 }
 
 /* The slow way to say what dry does: for every place, how many tokens before it equal the last ones. */
@@ -414,6 +454,7 @@ int main(void) {
                                        cmocka_unit_test(penalties_forget_what_left_the_window),
                                        cmocka_unit_test(dry_lowers_what_carries_a_repeat_on),
                                        cmocka_unit_test(dry_agrees_with_the_slow_way),
+                                       cmocka_unit_test(breakers_end_repeats),
                                        cmocka_unit_test(the_best_k_are_the_best_k),
                                        cmocka_unit_test(draws_follow_the_probabilities),
                                        cmocka_unit_test(a_seed_means_the_same_tokens_everywhere),
