@@ -31,6 +31,8 @@ void ops_print_json_op(int op); /* one entry, without a line end */
 void ops_print_markdown(void);
 /* The dispatcher's state machine; `full`: every op with its guards named, else the seed's diagram of its 94. */
 void ops_print_mermaid(int full);
+/* A list of include/quern/seeds, or "all", and what serves each of its names; fails when a row names nothing. */
+int ops_print_seed(const char *name, int markdown);
 
 /* A graph from .qir text, '-' for standard input; what is wrong has been said. And NAME=N,... over the upper bounds of its symbols,
  * into numbers[APP_SYMBOLS]. */

@@ -3,13 +3,15 @@
 
 #include "app.h"
 
-static const char help[] = "usage: quern ops [NAME] [--json | --markdown | --mermaid[=full]]\n\n"
+static const char help[] = "usage: quern ops [NAME] [--json | --markdown | --mermaid[=full]]\n"
+                           "       quern ops --seed LIST [--markdown]\n\n"
                            "Lists every op of the table: family, inputs, attributes, dtypes, gradient, backends.\n\n"
                            "  NAME            the page of one op\n"
                            "  --json          everything, or the one op, for machines\n"
                            "  --markdown      the text of docs/ops.md\n"
                            "  --mermaid       the dispatcher's state machine, as the diagram of the 94 seed ops\n"
-                           "  --mermaid=full  the same for every op, with guards and actions named\n";
+                           "  --mermaid=full  the same for every op, with guards and actions named\n"
+                           "  --seed LIST     emel, mlx, rlx, rlx_steps or all: the names of a list and what serves each\n";
 
 /* The name that differs least, for a person who mistyped: fewest edits, nothing when all are far. */
 static int edits(const char *a, const char *b) {
@@ -61,12 +63,28 @@ static int print_one(const char *name, const char *form) {
     return APP_OK;
 }
 
+static int print_seed(const char *seed, const char *name, const char *form) {
+    if (name || (form && strcmp(form, "--markdown") != 0)) {
+        fprintf(stderr, "quern ops: --seed and '%s' do not go together\n", name ? name : form);
+        return APP_USAGE;
+    }
+    return ops_print_seed(seed, form != NULL);
+}
+
 int cmd_ops(int argc, char **argv) {
-    const char *name = NULL, *form = NULL;
+    const char *name = NULL, *form = NULL, *seed = NULL;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
             fputs(help, stdout);
             return APP_OK;
+        }
+        if (strcmp(argv[i], "--seed") == 0) {
+            if (i + 1 >= argc || seed) {
+                fprintf(stderr, "quern ops: --seed takes one name of a list\n");
+                return APP_USAGE;
+            }
+            seed = argv[++i];
+            continue;
         }
         const char **slot = argv[i][0] == '-' ? &form : &name;
         if (*slot) {
@@ -75,6 +93,7 @@ int cmd_ops(int argc, char **argv) {
         }
         *slot = argv[i];
     }
+    if (seed) return print_seed(seed, name, form);
     if (name) return print_one(name, form);
     if (!form) {
         ops_print_list();
