@@ -45,7 +45,11 @@ typedef enum qn_vk_type {
     QN_VK_I8,
     QN_VK_I16,
     QN_VK_U32,
-    QN_VK_NO_TYPE
+    QN_VK_NO_TYPE,
+    QN_VK_Q4_0 = 16, /* rows of blocks, see blocks.glsl; only some kernels read them */
+    QN_VK_Q8_0,
+    QN_VK_Q4_K,
+    QN_VK_Q6_K
 } qn_vk_type;
 
 /* Specialisation constants, in the order of their numbers. The last two are for kernels whose workgroup is not QN_VK_LANES. */

@@ -30,6 +30,16 @@ qn_vk_type qn_vk_type_of(uint32_t dtype) {
     }
 }
 
+qn_vk_type qn_vk_block_type_of(uint32_t dtype) {
+    switch (dtype) {
+    case QN_DTYPE_Q4_0: return QN_VK_Q4_0;
+    case QN_DTYPE_Q8_0: return QN_VK_Q8_0;
+    case QN_DTYPE_Q4_K: return QN_VK_Q4_K;
+    case QN_DTYPE_Q6_K: return QN_VK_Q6_K;
+    default: return QN_VK_NO_TYPE;
+    }
+}
+
 static qn_status float_type(qn_vk_pack *p, const qn_tensor *t, uint32_t *type) {
     qn_vk_type found = t ? qn_vk_type_of(t->dtype) : QN_VK_F32;
     if (found > QN_VK_BF16)
@@ -67,6 +77,10 @@ static qn_status narrow(qn_vk_pack *p, int64_t stride, int32_t *out) {
 
 qn_status qn_vk_stride(qn_vk_pack *p, const qn_tensor *t, int k, int32_t *stride) {
     return narrow(p, element_stride(t, k), stride);
+}
+
+qn_status qn_vk_byte_stride(qn_vk_pack *p, const qn_tensor *t, int k, int32_t *stride) {
+    return narrow(p, qn_ne(t, k) > 1 ? qn_nb(t, k) : 0, stride);
 }
 
 static void fill_axes(axes *x, const qn_vk_fold *f) {

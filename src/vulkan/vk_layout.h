@@ -57,6 +57,10 @@ qn_status qn_vk_pack_sum_first(qn_vk_pack *p, const qn_tensor *x, const qn_tenso
 
 /* The kernels' word for a dtype they can compute with; QN_VK_NO_TYPE for others. */
 qn_vk_type qn_vk_type_of(uint32_t dtype);
+/* The same for block types, which only some kernels read. */
+qn_vk_type qn_vk_block_type_of(uint32_t dtype);
+/* Stride in bytes of the k-th axis from the end, for those. */
+qn_status qn_vk_byte_stride(qn_vk_pack *p, const qn_tensor *t, int k, int32_t *stride);
 /* Rejects unless source or destination dtypes are all of {f32, f16, bf16}; fills the spec. Missing ones are f32. */
 qn_status qn_vk_float_types(qn_vk_pack *p, const qn_tensor *a, const qn_tensor *b, const qn_tensor *y);
 qn_status qn_vk_refuse(qn_vk_pack *p, const char *why);

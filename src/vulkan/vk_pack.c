@@ -242,14 +242,16 @@ qn_status qn_vk_pack_get_rows(qn_vk_pack *p, uint32_t fn) {
     qn_vk_spec *spec = &p->out->spec;
     (void)fn;
     QN_TRY(qn_vk_at_most_4_axes(p, y));
-    spec->type_a = qn_vk_type_of(a->dtype);
+    int blocks = qn_is_block(a->dtype);
+    spec->type_a = blocks ? qn_vk_block_type_of(a->dtype) : qn_vk_type_of(a->dtype);
     spec->type_y = qn_vk_type_of(y->dtype);
-    if (spec->type_a > QN_VK_I32 || spec->type_y > QN_VK_I32 || idx->dtype != QN_DTYPE_I32)
+    if ((blocks ? spec->type_a == QN_VK_NO_TYPE : spec->type_a > QN_VK_I32) || spec->type_y > QN_VK_I32 ||
+        idx->dtype != QN_DTYPE_I32)
         return qn_vk_refuse(p, "no kernel for these dtypes");
     if (a->dtype == y->dtype) spec->type_a = spec->type_y = QN_VK_RAW32; /* f32 or i32: get_rows widens halves */
     QN_TRY(qn_vk_pack_walk(p, &(qn_vk_walk){y, NULL, NULL, y, 4}));
     for (int k = 0; k < 4; k++) {
-        QN_TRY(qn_vk_stride(p, a, k, &push->sa[k]));
+        QN_TRY(blocks ? qn_vk_byte_stride(p, a, k, &push->sa[k]) : qn_vk_stride(p, a, k, &push->sa[k]));
         if (k) QN_TRY(qn_vk_stride(p, idx, k - 1, &push->sb[k]));
     }
     push->a = qn_vk_address(p, a);

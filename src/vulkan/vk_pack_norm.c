@@ -1,5 +1,4 @@
-/* Norms with weights, their gradients, losses and optimiser steps: several
- * tensors over one shape. */
+/* Norms with weights, their gradients, losses and optimiser steps: several tensors over one shape. */
 #include "op/op_axes.h"
 #include "vulkan/vk_many.h"
 
@@ -20,8 +19,7 @@ qn_status qn_vk_pack_layer_norm(qn_vk_pack *p, uint32_t fn) {
     return qn_vk_grid_rows(p);
 }
 
-/* Sums over rows first, because dx may lie over g, on which they depend; they
- * need the statistics of every row. */
+/* Sums over rows first, because dx may lie over g, on which they depend; they need the statistics of every row. */
 static qn_status pack_weight_gradients(qn_vk_pack *p, uint32_t centred, const qn_tensor *dgamma, const qn_tensor *dbeta) {
     const qn_tensor *g = p->step->src[0], *x = p->step->src[1];
     qn_tensor mean, r;
@@ -52,8 +50,7 @@ static qn_status pack_layer_norm_back(qn_vk_pack *p, uint32_t centred) {
     return qn_vk_grid_rows(p);
 }
 
-/* Two rows of the table: this one is first and refuses when there are no sums
- * to take. */
+/* Two rows of the table: this one is first and refuses when there are no sums to take. */
 qn_status qn_vk_pack_layer_norm_sums(qn_vk_pack *p, uint32_t fn) {
     const qn_tensor *dgamma = qn_vk_output(p, 1), *dbeta = qn_vk_output(p, 2);
     if (!dgamma && !dbeta) return qn_vk_refuse(p, "nothing to add up");

@@ -15,11 +15,15 @@ typedef struct product {
 static qn_status pack_product(qn_vk_pack *p, const product *x) {
     qn_vk_push *push = &p->out->push;
     int64_t n[4] = {qn_ne(x->left, 1 - x->left_sum), qn_ne(x->right, 1 - x->right_sum), qn_ne(x->y, 2), qn_ne(x->y, 3)};
+    int blocks = qn_is_block(x->left->dtype);
     QN_TRY(qn_vk_at_most_4_axes(p, x->y));
-    QN_TRY(qn_vk_float_types(p, x->left, x->right, x->y));
+    QN_TRY(qn_vk_float_types(p, blocks ? NULL : x->left, x->right, x->y));
+    if (blocks) p->out->spec.type_a = qn_vk_block_type_of(x->left->dtype);
+    if (blocks && (p->out->spec.type_a == QN_VK_NO_TYPE || x->left_sum)) return qn_vk_refuse(p, "no kernel for this block type");
     for (int k = 0; k < 4; k++) {
+        int axis = k < 2 ? k ^ x->left_sum : k;
         QN_TRY(qn_vk_extent(p, n[k], &push->n[k]));
-        QN_TRY(qn_vk_stride(p, x->left, k < 2 ? k ^ x->left_sum : k, &push->sa[k]));
+        QN_TRY(blocks ? qn_vk_byte_stride(p, x->left, axis, &push->sa[k]) : qn_vk_stride(p, x->left, axis, &push->sa[k]));
         QN_TRY(qn_vk_stride(p, x->right, k < 2 ? k ^ x->right_sum : k, &push->sb[k]));
         QN_TRY(qn_vk_stride(p, x->y, k, &push->sy[k]));
     }

@@ -1,6 +1,5 @@
-/* Every kernel of the Vulkan device against the reference, on odd, strided and
- * broadcast shapes, with not one message of the validation layer where it is
- * installed. Where there is no device it says so and passes. */
+/* Every kernel of the Vulkan device against the reference, on odd, strided and broadcast shapes, with not one message of the
+ * validation layer where it is installed. Where there is no device it says so and passes. */
 #include "vulkan_help.h"
 
 #define F32 QN_DTYPE_F32

@@ -1,5 +1,4 @@
-/* Programs on the Vulkan device: how they run, where their barriers stand, what
- * they refuse, how device faults are survived. */
+/* Programs on the Vulkan device: how they run, where their barriers stand, what they refuse, how device faults are survived. */
 #include <unistd.h>
 
 #include "vulkan_help.h"
@@ -24,8 +23,7 @@ static qn_device_step binary_step(int op, const qn_tensor *a, const qn_tensor *b
     return (qn_device_step){.op = op, .n_src = 2, .n_dst = 1, .src = {a, b}, .dst = {y}};
 }
 
-/* The example: (x + y) * y, then its relu; two inputs, one output, one
- * submission. */
+/* The example: (x + y) * y, then its relu; two inputs, one output, one submission. */
 static void three_steps_run_in_one_submission(void **state) {
     NEED_DEVICE(state);
     qn_device *device = BENCH(state)->device;
@@ -140,9 +138,9 @@ static void what_cannot_run_is_refused_with_a_sentence(void **state) {
     NEED_DEVICE(state);
     qn_device *d = BENCH(state)->device;
     qn_tensor a = vector_at(0), b = vector_at(512), far = vector_at(4000), wide = a;
-    qn_device_step step = {.op = QN_OP_cumsum, .n_src = 1, .n_dst = 1, .src = {&a}, .dst = {&b}};
+    qn_device_step step = {.op = QN_OP_log_soft_max, .n_src = 1, .n_dst = 1, .src = {&a}, .dst = {&b}};
     qn_program_options o = {.arena_bytes = 4096, .n_steps = 1, .steps = &step};
-    refuses(d, &o, QN_UNSUPPORTED, "step 0: vulkan: cumsum: there is no kernel");
+    refuses(d, &o, QN_UNSUPPORTED, "step 0: vulkan: log_soft_max: there is no kernel");
     step = binary_step(QN_OP_add, &a, &far, &b);
     refuses(d, &o, QN_INVALID, "not inside the arena");
     step = binary_step(30000, &a, &a, &b);
@@ -172,8 +170,7 @@ static void what_cannot_run_is_refused_with_a_sentence(void **state) {
     assert_int_equal(qn_program_run(NULL, NULL, NULL, 0, NULL), QN_ARGUMENT);
 }
 
-/* Whatever an op is asked with, the answer is a status; yes only where there is
- * a kernel, no with a sentence. */
+/* Whatever an op is asked with, the answer is a status; yes only where there is a kernel, no with a sentence. */
 static void every_op_gets_an_answer(void **state) {
     NEED_DEVICE(state);
     static const qn_dtype dtypes[] = {F32, I32, QN_DTYPE_F16, QN_DTYPE_F64, QN_DTYPE_Q4_0};
@@ -234,8 +231,7 @@ static qn_status run_add(qn_device *d, qn_vulkan_fault fault, qn_error *e) {
     if (status != QN_OK) return status;
     qn_vulkan_inject(d, fault);
     status = qn_program_run(p, NULL, NULL, help_patience, e);
-    if (fault == QN_VULKAN_FAULT_TIMEOUT) { /* only late: the next run waits for
-                                             it first */
+    if (fault == QN_VULKAN_FAULT_TIMEOUT) { /* only late: the next run waits for it first */
         qn_error ignored;
         assert_int_equal(qn_program_run(p, NULL, NULL, help_patience, &ignored), QN_OK);
     }

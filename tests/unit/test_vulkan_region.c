@@ -1,7 +1,5 @@
-/* Elementwise regions on the Vulkan device: kernels that are emitted when a
- * program is made. Single steps of every kind, then random programs, against
- * the reference; and every emitted module past spirv-val where that is
- * installed. */
+/* Elementwise regions on the Vulkan device: kernels that are emitted when a program is made. Single steps of every kind, then
+ * random programs, against the reference; and every emitted module past spirv-val where that is installed. */
 #include <unistd.h>
 
 #include "op/region.h"
@@ -124,8 +122,7 @@ static void add(maker *m, qn_region_kind kind, int subop, qn_dtype dtype, int a,
     m->made[m->n_steps++] = dtype;
 }
 
-/* Functions without steep places; comparisons only of sources, which both sides
- * read alike. */
+/* Functions without steep places; comparisons only of sources, which both sides read alike. */
 static void add_random(maker *m) {
     static const int smooth[] = {QN_UNARY_abs,  QN_UNARY_neg,  QN_UNARY_tanh,        QN_UNARY_relu,     QN_UNARY_sigmoid,
                                  QN_UNARY_gelu, QN_UNARY_silu, QN_UNARY_hardsigmoid, QN_UNARY_gelu_erf, QN_UNARY_softplus};
@@ -179,8 +176,7 @@ static void random_programs_agree(void **state) {
     }
 }
 
-/* The product of two steps is rounded before the third adds to it, as it was
- * when they were ops. */
+/* The product of two steps is rounded before the third adds to it, as it was when they were ops. */
 static void steps_are_not_contracted(void **state) {
     NEED_DEVICE(state);
     maker m = {.b = BENCH(state), .attr = qn_attr_region_default()};

@@ -1,5 +1,4 @@
-/* Kernels that training needs, against the reference: norms with weights,
- * reductions over any axes, losses, optimiser steps. */
+/* Kernels that training needs, against the reference: norms with weights, reductions over any axes, losses, optimiser steps. */
 #include "vulkan_help.h"
 
 #define F32 QN_DTYPE_F32

@@ -1,7 +1,5 @@
-/* One op on the device beside the same request through qn_dispatch: what the
- * tests are made of. Tensors live in one buffer that is the host's memory for
- * the one and the arena for the other, so that every byte of it can be
- * compared. */
+/* One op on the device beside the same request through qn_dispatch: what the tests are made of. Tensors live in one buffer that
+ * is the host's memory for the one and the arena for the other, so that every byte of it can be compared. */
 #ifndef QN_TESTS_VULKAN_HELP_H
 #define QN_TESTS_VULKAN_HELP_H
 
@@ -19,8 +17,8 @@ static const uint64_t help_patience = 60000000000u; /* ns */
 
 typedef enum help_layout { DENSE, PADDED, TURNED, REVERSED } help_layout;
 
-/* A source to be: values are uniform in [low, high); with odd 1 those of
- * help_odd over and over, with 2 two of three are -Inf, with 3 all are. */
+/* A source to be: values are uniform in [low, high); with odd 1 those of help_odd over and over, with 2 two of three are -Inf,
+ * with 3 all are. */
 typedef struct help_item {
     qn_dtype dtype;
     int rank;
@@ -61,8 +59,7 @@ static inline double help_random(help_bench *b, double low, double high) {
     return low + (high - low) * ((double)(b->seed >> 8) * 0x1p-24);
 }
 
-/* Strides of a layout; returns the bytes it takes. The offset moves to the
- * first element. */
+/* Strides of a layout; returns the bytes it takes. The offset moves to the first element. */
 static inline uint64_t help_place(qn_tensor *t, qn_dtype dtype, int rank, const int64_t *shape, help_layout layout) {
     int order[QN_MAX_RANK];
     int64_t bytes = qn_dtype_describe(dtype)->bytes, next = bytes;
@@ -78,7 +75,8 @@ static inline uint64_t help_place(qn_tensor *t, qn_dtype dtype, int rank, const 
         int axis = order[k];
         t->shape[axis] = shape[axis];
         t->stride[axis] = next;
-        next *= shape[axis] + (layout == PADDED ? 1 + k % 2 : 0);
+        int64_t n = axis == rank - 1 ? shape[axis] / qn_dtype_describe(dtype)->block : shape[axis];
+        next *= n + (layout == PADDED ? 1 + k % 2 : 0);
     }
     if (layout == REVERSED && shape[rank - 1] > 0) {
         t->offset = (shape[rank - 1] - 1) * bytes;
@@ -87,8 +85,22 @@ static inline uint64_t help_place(qn_tensor *t, qn_dtype dtype, int rank, const 
     return next > 0 ? (uint64_t)next : 0;
 }
 
+/* Blocks, dense. */
+static inline void help_fill_blocks(help_bench *b, const qn_tensor *t, const help_item *item) {
+    int64_t n = qn_tensor_count(t);
+    float *values = malloc((size_t)n * sizeof *values);
+    assert_non_null(values);
+    for (int64_t k = 0; k < n; k++) values[k] = (float)help_random(b, item->low, item->high);
+    assert_int_equal(qn_convert(QN_DTYPE_F32, values, (qn_dtype)t->dtype, b->host + (uintptr_t)t->data, n), QN_OK);
+    free(values);
+}
+
 static inline void help_fill(help_bench *b, const qn_tensor *t, const help_item *item) {
     int64_t n = qn_tensor_count(t), index[QN_MAX_RANK] = {0};
+    if (qn_dtype_describe((qn_dtype)t->dtype)->block > 1) {
+        help_fill_blocks(b, t, item);
+        return;
+    }
     for (int64_t k = 0; k < n; k++) {
         int64_t at = t->offset;
         for (int i = 0; i < t->rank; i++) at += index[i] * t->stride[i];
@@ -100,9 +112,8 @@ static inline void help_fill(help_bench *b, const qn_tensor *t, const help_item 
     }
 }
 
-/* Everything of a tensor compared: NaN with NaN, Inf with Inf, the rest by mean
- * square. What was compared is then made equal, so that whatever else differs
- * was not to be written. */
+/* Everything of a tensor compared: NaN with NaN, Inf with Inf, the rest by mean square. What was compared is then made equal,
+ * so that whatever else differs was not to be written. */
 static inline double help_error(help_bench *b, const qn_tensor *t) {
     int64_t n = qn_tensor_count(t), index[QN_MAX_RANK] = {0};
     double wrong = 0, right = 0;
@@ -121,8 +132,7 @@ static inline double help_error(help_bench *b, const qn_tensor *t) {
     return wrong == 0 ? 0 : wrong / (right > 0 ? right : 1);
 }
 
-/* Makes the tensors: sources, and behind HELP_ITEMS of them what the op infers.
- * Returns bytes of the arena in use. */
+/* Makes the tensors: sources, and behind HELP_ITEMS of them what the op infers. Returns bytes of the arena in use. */
 static inline uint64_t help_tensors(help_bench *b, help_case *c, qn_tensor *t) {
     qn_request q = {.size = sizeof q, .version = QN_REQUEST_VERSION, .op = (uint16_t)c->op, .subop = (uint16_t)c->subop};
     qn_tensor bare[HELP_ITEMS], out[QN_MAX_DST];
@@ -201,8 +211,7 @@ static inline void help_expect(qn_status have, qn_status want, const qn_error *e
     if (have != want) fail_msg("%s instead of %s: %s", qn_status_name(have), qn_status_name(want), e->text);
 }
 
-/* The case on both, twice on the device: within the bound, the same bits again,
- * and nothing written beside the result. */
+/* The case on both, twice on the device: within the bound, the same bits again, and nothing written beside the result. */
 static inline void help_compare(help_bench *b, help_case *c) {
     qn_tensor t[HELP_ALL];
     memset(t, 0, sizeof t);

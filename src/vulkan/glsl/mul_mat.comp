@@ -1,10 +1,11 @@
 #version 450
 // y[j][i] = sum over k of b[j][k] a[i][k]: both operands hold the summed axis last. A workgroup makes a tile of 64 by 64, a lane
 // 4 by 4 of it; slices of 16 along k go through shared memory. Every element of y adds its products in the order of k, so its
-// bits depend neither on the tile nor on the batch.
+// bits depend neither on the tile nor on the batch. a may have a block type: its strides are then bytes.
 // n: i, j, batches. p: extent of k, how many batches of b share one of a (two axes).
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+#include "blocks.glsl"
 layout(local_size_x = 256) in;
 
 const uint TILE = 64, SLICE = 16, PITCH = TILE + 4;
@@ -27,7 +28,9 @@ void main() {
             float va = 0.0, vb = 0.0;
             int64_t at_a = base_a + int64_t(i0 + r) * push.sa[1] + int64_t(k0 + k) * push.sa[0];
             int64_t at_b = base_b + int64_t(j0 + r) * push.sb[1] + int64_t(k0 + k) * push.sb[0];
-            if (in_k && i0 + r < push.n[0]) va = load(TYPE_A, push.a, at_a);
+            if (in_k && i0 + r < push.n[0])
+                va = TYPE_A >= Q4_0 ? block_element(TYPE_A, push.a + uint64_t(base_a + int64_t(i0 + r) * push.sa[1]), k0 + k)
+                                    : load(TYPE_A, push.a, at_a);
             if (in_k && j0 + r < push.n[1]) vb = load(TYPE_B, push.b, at_b);
             part_a[k * PITCH + r] = va;
             part_b[k * PITCH + r] = vb;
