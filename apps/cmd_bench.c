@@ -12,6 +12,7 @@ static const char
              "  dispatch          what one eager call costs for a 16-element add, beside the bare loop\n"
              "  plan              planning 10,000 nodes, and replaying 1,000 tiny ones\n"
              "  limits [MS]       memory bandwidth and arithmetic this machine gives at best\n"
+             "  ops [options]     single ops at shapes that matter, beside those limits; quern bench ops --help\n"
              "  profile [TRACE]   what recording costs; with a trace file, how fast the analyser is\n\n"
              "  --profile records the run into DIR (default quern-profile); dispatch then shows what a recorded call costs\n";
 
@@ -110,7 +111,8 @@ static int dispatch_only(int argc, char **argv, const char *folder) {
 static const struct {
     const char *name;
     int (*run)(int argc, char **argv, const char *folder);
-} benches[] = {{"dispatch", dispatch_only}, {"plan", bench_plan}, {"limits", bench_limits}, {"profile", bench_profile}};
+} benches[] = {
+    {"dispatch", dispatch_only}, {"plan", bench_plan}, {"limits", bench_limits}, {"ops", bench_ops}, {"profile", bench_profile}};
 
 int cmd_bench(int argc, char **argv) {
     if (argc == 2 && (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0)) {

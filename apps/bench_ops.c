@@ -1,0 +1,293 @@
+/* quern bench ops: how fast single ops run, beside what this machine's memory and arithmetic would allow. Each row of
+ * bench_ops.def is a graph that is planned once, so that weights are packed before the clock starts; the figure is the fastest of
+ * many runs. */
+#include <quern/plan.h>
+#include <quern/record.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "app.h"
+#include "bench.h"
+
+static const char help[] = "usage: quern bench ops [--op NAME] [--dtype NAME] [--shape TEXT] [--threads N,...] [--ms N] "
+                           "[--against FILE] [-o md|csv|json]\n\n"
+                           "  --op, --dtype, --shape  only rows of that op and dtype, and whose shape has that text in it\n"
+                           "  --threads N,...         default 1 and the number of cores\n"
+                           "  --ms N                  time for each row and number of threads, default 300\n"
+                           "  --against FILE          a csv of before; adds how many times as fast this is\n\n"
+                           "  roof: what part of the time the op must take by the machine's bandwidth and f32 multiply-adds, "
+                           "whichever takes longer;\n"
+                           "  8-bit products can be faster than that\n";
+
+typedef struct row {
+    const char *op, *shape, *dtype, *graph;
+} row;
+
+static const row rows[] = {
+#define BENCH(op, shape, dtype, graph) {op, shape, dtype, "quern graph 1\n" graph},
+#include "bench_ops.def"
+#undef BENCH
+};
+
+enum { THREADS = 8, TABLE = 4096 };
+typedef struct entry { /* a line of a table of before */
+    char key[120];
+    double ns;
+} entry;
+
+typedef struct options {
+    const char *op, *dtype, *shape, *format;
+    int threads[THREADS], n_threads;
+    double ms;
+    qn_limits limits;
+    entry *before;
+    int n_before, printed;
+} options;
+
+typedef struct figures {
+    double ns, flops, bytes, roof, ratio; /* ratio to the table of before; 0: not in it */
+    char kernel[96];
+} figures;
+
+/* ---- One op */
+
+static uint32_t next_random(uint32_t *state) {
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 8;
+}
+
+/* Floats between -1 and 1; indices in order; blocks of bytes whose scales, f16 or f32, are small. */
+static void fill(const qn_tensor *t, const char *name, uint64_t bytes, uint32_t seed) {
+    const qn_dtype_info *info = qn_dtype_describe((qn_dtype)t->dtype);
+    uint8_t *to = t->data;
+    uint64_t n = bytes / info->bytes, many = strcmp(name, "ids") == 0 ? 8 : 512;
+    if (t->dtype == QN_DTYPE_F32)
+        for (uint64_t i = 0; i < n; i++) ((float *)t->data)[i] = (float)next_random(&seed) * 0x1p-23f - 1.0f;
+    else if (t->dtype == QN_DTYPE_I32)
+        for (uint64_t i = 0; i < n; i++) ((int32_t *)t->data)[i] = (int32_t)(i % many);
+    else if (info->block > 1)
+        for (uint64_t i = 0; i < bytes; i++) to[i] = (uint8_t)(next_random(&seed) & 0x3f);
+    else
+        for (uint64_t i = 0; i < n; i++) ((uint16_t *)t->data)[i] = (uint16_t)(0x3800u | (next_random(&seed) & 0x83ffu));
+}
+
+static int set_leaf(qn_plan *plan, const qn_graph *g, qn_val v, qn_error *error) {
+    qn_value_info info = {.size = sizeof info};
+    if (qn_graph_value(g, v, &info) != QN_OK || (info.kind != QN_VALUE_INPUT && info.kind != QN_VALUE_PARAM)) return APP_OK;
+    uint64_t bytes = 0;
+    qn_tensor t;
+    if (qn_tensor_bytes(info.dtype, info.rank, info.shape, &bytes) != QN_OK) return APP_FAILED;
+    void *data = malloc(bytes);
+    if (!data) return APP_FAILED;
+    qn_status status = qn_tensor_init(&t, info.dtype, info.rank, info.shape, data, bytes);
+    if (status == QN_OK) fill(&t, info.name, bytes, (uint32_t)v + 1);
+    if (status == QN_OK) status = qn_plan_set(plan, info.name, &t, error);
+    free(data);
+    return status == QN_OK ? APP_OK : APP_FAILED;
+}
+
+static int make_plan(const row *r, qn_plan **plan) {
+    qn_graph *g = NULL;
+    qn_error error = {QN_OK, ""};
+    qn_plan_options o = {.size = sizeof o, .flags = QN_PLAN_NO_PASSES};
+    int rc = qn_graph_parse(r->graph, strlen(r->graph), 0, &g, &error) == QN_OK ? APP_OK : APP_FAILED;
+    if (rc == APP_OK && qn_plan_create(g, &o, plan, &error) != QN_OK) rc = APP_FAILED;
+    for (qn_val v = 0; rc == APP_OK && v < qn_graph_value_count(g); v++) rc = set_leaf(*plan, g, v, &error);
+    if (rc != APP_OK) fprintf(stderr, "quern bench ops: %s %s: %s\n", r->op, r->shape, *error.text ? error.text : "no memory");
+    qn_graph_destroy(g);
+    return rc;
+}
+
+static void add_up(const qn_plan *plan, figures *f) {
+    qn_plan_totals t = {.size = sizeof t};
+    qn_plan_describe(plan, &t);
+    for (int32_t i = 0; i < t.n_steps; i++) {
+        qn_plan_step_info s = {.size = sizeof s};
+        if (qn_plan_step_describe(plan, i, &s) != QN_OK) continue;
+        f->flops += s.flops;
+        f->bytes += (double)s.bytes;
+        snprintf(f->kernel, sizeof f->kernel, "%s%s%s", strcmp(s.how, "native") == 0 ? s.kernel : s.how, *s.level ? " " : "",
+                 s.level);
+    }
+}
+
+/* Fastest nanoseconds of a run, negative after a failure; at least three runs after the first, unless that took very long. */
+static double time_runs(qn_plan *plan, qn_context *context, double ms) {
+    qn_error error = {QN_OK, ""};
+    double best = -1, end = 0;
+    for (int i = 0; i < 4 || bench_now() < end; i++) {
+        double start = bench_now();
+        if (qn_plan_run(plan, context, &error) != QN_OK) {
+            fprintf(stderr, "quern bench ops: %s\n", error.text);
+            return -1;
+        }
+        double ns = bench_now() - start;
+        if (i == 0 && ns > 5e6 * ms) return ns;
+        if (i == 0) end = bench_now() + ms * 1e6;
+        else if (best < 0 || ns < best) best = ns;
+    }
+    return best;
+}
+
+static int time_row(const options *o, qn_plan *plan, int threads, figures *f) {
+    qn_pool *pool = NULL;
+    qn_context *context = NULL;
+    *f = (figures){0};
+    add_up(plan, f);
+    if (threads > 1 && qn_pool_create(threads, &pool) != QN_OK) return APP_FAILED;
+    qn_context_options c = {.size = sizeof c, .pool = pool};
+    f->ns = qn_context_create(&c, &context) == QN_OK ? time_runs(plan, context, o->ms) : -1;
+    qn_context_destroy(context);
+    qn_pool_destroy(pool);
+    double part = threads == 1 ? 1 : threads < o->limits.cores ? (double)threads / o->limits.cores : 1;
+    double flops = threads == 1 ? o->limits.gflops_core : o->limits.gflops * part;
+    double bytes = threads == 1 ? o->limits.read_gbps_core : o->limits.read_gbps * part;
+    double least = f->flops / flops > f->bytes / bytes ? f->flops / flops : f->bytes / bytes;
+    f->roof = least / f->ns * 100;
+    return f->ns > 0 ? APP_OK : APP_FAILED;
+}
+
+/* ---- Tables */
+
+static void make_key(const row *r, int threads, char *key, size_t size) {
+    snprintf(key, size, "\"%s\",\"%s\",%s,%d,", r->op, r->shape, r->dtype, threads);
+}
+
+static void look_up(const options *o, const row *r, int threads, figures *f) {
+    char key[sizeof o->before->key];
+    make_key(r, threads, key, sizeof key);
+    for (int i = 0; i < o->n_before; i++)
+        if (strcmp(key, o->before[i].key) == 0) f->ratio = o->before[i].ns / f->ns;
+}
+
+/* Lines as print_row writes them: the key up to the number of threads with its comma, then nanoseconds. */
+static int read_before(options *o, const char *path) {
+    char line[400];
+    FILE *from = fopen(path, "r");
+    o->before = calloc(TABLE, sizeof *o->before);
+    while (from && o->before && o->n_before < TABLE && fgets(line, sizeof line, from)) {
+        entry *e = &o->before[o->n_before];
+        const char *at = strrchr(line, '"'); /* behind the shape come dtype, threads, ns */
+        for (int i = 0; at && i < 3; i++) at = strchr(at + (i > 0), ',');
+        if (!at || (size_t)(at + 1 - line) >= sizeof e->key) continue;
+        memcpy(e->key, line, (size_t)(at + 1 - line));
+        e->ns = strtod(at + 1, NULL);
+        o->n_before += e->ns > 0;
+    }
+    if (!from) fprintf(stderr, "quern bench ops: %s cannot be read\n", path);
+    else fclose(from);
+    return from && o->before ? APP_OK : APP_FAILED;
+}
+
+static void print_head(const options *o) {
+    const qn_limits *l = &o->limits;
+    if (*o->format == 'j')
+        printf("{\"cores\": %d, \"read_gbps\": %.1f, \"read_gbps_core\": %.1f, \"gflops\": %.1f, \"gflops_core\": %.1f, "
+               "\"isa\": \"%s\",\n \"rows\": [",
+               l->cores, l->read_gbps, l->read_gbps_core, l->gflops, l->gflops_core, l->isa);
+    else if (*o->format == 'c')
+        printf("op,shape,dtype,threads,ns,gflops,gbps,roof_percent,kernel%s\n", o->before ? ",times" : "");
+    else {
+        printf("Limits: one core %.1f GB/s read, %.1f GFLOP/s; %d cores %.1f GB/s, %.1f GFLOP/s (f32, %s).\n\n",
+               l->read_gbps_core, l->gflops_core, l->cores, l->read_gbps, l->gflops, l->isa);
+        printf("| op | shape | dtype | threads | ns | GFLOP/s | GB/s | roof %% | kernel |%s\n", o->before ? " times |" : "");
+        printf("|---|---|---|---:|---:|---:|---:|---:|---|%s\n", o->before ? "---:|" : "");
+    }
+}
+
+static void print_row(options *o, const row *r, int threads, const figures *f) {
+    char key[sizeof o->before->key];
+    double gflops = f->flops / f->ns, gbps = f->bytes / f->ns;
+    make_key(r, threads, key, sizeof key);
+    if (*o->format == 'j')
+        printf("%s\n  {\"op\": \"%s\", \"shape\": \"%s\", \"dtype\": \"%s\", \"threads\": %d, \"ns\": %.0f, \"gflops\": %.2f, "
+               "\"gbps\": %.2f, \"roof_percent\": %.1f, \"kernel\": \"%s\"",
+               o->printed ? "," : "", r->op, r->shape, r->dtype, threads, f->ns, gflops, gbps, f->roof, f->kernel);
+    else if (*o->format == 'c') printf("%s%.0f,%.2f,%.2f,%.1f,%s", key, f->ns, gflops, gbps, f->roof, f->kernel);
+    else
+        printf("| %s | %s | %s | %d | %.0f | %.1f | %.1f | %.0f | %s |", r->op, r->shape, r->dtype, threads, f->ns, gflops, gbps,
+               f->roof, f->kernel);
+    if (o->before) printf(*o->format == 'j' ? ", \"times\": %.3f" : *o->format == 'c' ? ",%.3f" : " %.2f |", f->ratio);
+    printf(*o->format == 'j' ? "}" : "\n");
+    fflush(stdout);
+    o->printed++;
+}
+
+/* ---- The command */
+
+static int wants(const options *o, const row *r) {
+    return (!o->op || strcmp(o->op, r->op) == 0) && (!o->dtype || strcmp(o->dtype, r->dtype) == 0) &&
+           (!o->shape || strstr(r->shape, o->shape));
+}
+
+static int run_row(options *o, const row *r) {
+    qn_plan *plan = NULL;
+    int rc = make_plan(r, &plan);
+    for (int i = 0; rc == APP_OK && i < o->n_threads; i++) {
+        figures f;
+        rc = time_row(o, plan, o->threads[i], &f);
+        if (rc == APP_OK && o->before) look_up(o, r, o->threads[i], &f);
+        if (rc == APP_OK) print_row(o, r, o->threads[i], &f);
+    }
+    qn_plan_destroy(plan);
+    return rc;
+}
+
+static int take_threads(options *o, const char *list) {
+    for (o->n_threads = 0; o->n_threads < THREADS; list++) {
+        char *end;
+        long n = strtol(list, &end, 10);
+        if (end == list || n < 1 || n > 1024 || (*end && *end != ',')) return 0;
+        o->threads[o->n_threads++] = (int)n;
+        list = end;
+        if (!*list) return 2;
+    }
+    return 0;
+}
+
+/* One word with its value; 0: not understood. */
+static int take(options *o, const char *word, const char *value) {
+    if (!value) return 0;
+    if (strcmp(word, "--op") == 0) return o->op = value, 2;
+    if (strcmp(word, "--dtype") == 0) return o->dtype = value, 2;
+    if (strcmp(word, "--shape") == 0) return o->shape = value, 2;
+    if (strcmp(word, "--threads") == 0) return take_threads(o, value);
+    if (strcmp(word, "--ms") == 0) return (o->ms = strtod(value, NULL)) > 0 ? 2 : 0;
+    if (strcmp(word, "--against") == 0) return read_before(o, value) == APP_OK ? 2 : 0;
+    if (strcmp(word, "-o") != 0) return 0;
+    o->format = value;
+    return strcmp(value, "md") == 0 || strcmp(value, "csv") == 0 || strcmp(value, "json") == 0 ? 2 : 0;
+}
+
+static int run_all(options *o) {
+    qn_error error = {QN_OK, ""};
+    int rc = APP_OK, found = 0;
+    o->limits.size = sizeof o->limits;
+    if (qn_limits_measure(400, &o->limits, &error) != QN_OK) {
+        fprintf(stderr, "quern bench ops: %s\n", error.text);
+        return APP_FAILED;
+    }
+    if (!o->n_threads) {
+        o->threads[o->n_threads++] = 1;
+        if (o->limits.cores > 1) o->threads[o->n_threads++] = o->limits.cores;
+    }
+    print_head(o);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (wants(o, &rows[i]) && ++found && run_row(o, &rows[i]) != APP_OK) rc = APP_FAILED;
+    if (*o->format == 'j') printf("]}\n");
+    if (!found) fprintf(stderr, "quern bench ops: no row of the table is like that\n");
+    return found ? rc : APP_USAGE;
+}
+
+int bench_ops(int argc, char **argv, const char *folder) {
+    options o = {.format = "md", .ms = 300};
+    int rc = APP_OK;
+    (void)folder;
+    for (int i = 1, used; rc == APP_OK && i < argc; i += used)
+        if (!(used = take(&o, argv[i], i + 1 < argc ? argv[i + 1] : NULL))) rc = APP_USAGE;
+    if (rc == APP_OK) rc = run_all(&o);
+    else fputs(help, stderr);
+    free(o.before);
+    return rc;
+}
