@@ -1,0 +1,93 @@
+/* Softmax attention behind flash_attn_ext and attention: blocks of keys are scored, weighed and summed one after the other.
+ *
+ * The rule that makes a query's result independent of threads, of the other queries of the call and of keys that are masked behind
+ * it: keys are cut into blocks and spans that depend on nothing but their number; a score is one chain of multiply-adds over the
+ * head, a weighted sum one chain over the keys of a block; spans are summed up on their own and merged in their order. A key that
+ * has no score adds nothing, to the bit. */
+#ifndef QN_CPU_K_ATTENTION_H
+#define QN_CPU_K_ATTENTION_H
+
+#include "cpu/kernel.h"
+
+enum { QN_ATTEND_KEYS = 64, QN_ATTEND_SPAN = 512, QN_ATTEND_ROWS = 96 }; /* keys of a block and of a span, most rows of a tile */
+
+typedef enum qn_attend_mask { QN_ATTEND_ALL, QN_ATTEND_BIAS, QN_ATTEND_CHOICE, QN_ATTEND_BAND } qn_attend_mask;
+
+/* One of q, k, v, y: byte strides by batch, by head, and by place in the sequence. The elements of a row lie side by side. */
+typedef struct qn_attend_side {
+    char *data;
+    int64_t batch, head, place;
+    uint32_t dtype;
+} qn_attend_side;
+
+typedef struct qn_attend {
+    qn_attend_side q, k, v, y;
+    int64_t batches, heads, group, queries, keys; /* group: query heads to a key head */
+    int64_t deep, wide;                           /* length of a row of q and k, of a row of v and y */
+    float scale, cap;                             /* cap 0: none */
+    double max_bias;
+    qn_attend_mask kind;
+    qn_attend_side mask;              /* BIAS is added; CHOICE: a key stays where it is at least a half */
+    int64_t mask_heads, mask_batches; /* a mask is tiled over both */
+    int64_t offset, window;           /* BAND: query i sees the keys [i + offset - window, i + offset] */
+    const char *sinks;                /* f32, one a head, or NULL */
+    int64_t sink_step;
+    char *lse; /* f32: ln of the sum of each query, or NULL */
+    int64_t lse_batch, lse_head, lse_place;
+} qn_attend;
+
+/* How the work is cut, from the shape alone. */
+typedef struct qn_attend_cut {
+    int64_t tile, tiles, spans, units; /* rows of a tile, tiles of a key head, spans of keys; units of the first phase */
+    int split;                         /* units are single spans, and a second phase merges them */
+    int64_t parts[2];
+    int64_t slot, partial, workspace; /* floats of a part's scratch, of one span's sums, and all of it in bytes */
+} qn_attend_cut;
+
+/* 0: too large, or of a dtype that has no kernel. */
+#define qn_attend_plan QN_K(attend_plan)
+int qn_attend_plan(const qn_attend *a, qn_attend_cut *cut);
+#define qn_attend_part QN_K(attend_part)
+void qn_attend_part(const qn_attend *a, const qn_attend_cut *cut, void *workspace, int phase, int64_t part);
+
+static inline int qn_attend_step(qn_cpu_step *s, const qn_attend_cut *cut, qn_cpu_run_fn run) {
+    s->run = run;
+    s->name = cut->split ? "attention split over keys" : "attention";
+    s->n_phases = cut->split ? 2 : 1;
+    s->parts[0] = cut->parts[0];
+    s->parts[1] = cut->parts[1];
+    s->workspace = (size_t)cut->workspace;
+    return 1;
+}
+
+/* ---- The products of a tile (k_attention_tile.c) */
+
+/* Rows of c, `wide` floats each: c[i] = factor[i] c[i] + the sum over p < depth of a[i][p] b[p], or from nothing without factors.
+ * b's rows are f32, f16 or bf16 and ldb bytes apart; the other distances count floats. wide is a whole number of vectors. A tile in
+ * which a sum is not finite is left as it is and computed again without those p where a[i][p] is zero. */
+typedef struct qn_attend_sum {
+    int rows, depth;
+    int64_t wide;
+    const float *a;
+    int64_t lda;
+    const char *b;
+    int64_t ldb;
+    uint32_t dtype;
+    float *c;
+    int64_t ldc;
+    const float *factor;
+    const char *ahead; /* rows that are read next, laid out as those of b, or NULL */
+    int64_t ahead_step;
+} qn_attend_sum;
+#define qn_attend_product QN_K(attend_product)
+void qn_attend_product(const qn_attend_sum *s);
+/* Key rows of f32, f16 or bf16 become columns: to[p][j], QN_ATTEND_KEYS wide, zero from n on. ahead: as many rows that
+ * are read next, or NULL. */
+#define qn_attend_turn QN_K(attend_turn)
+void qn_attend_turn(const char *rows, int64_t step, uint32_t dtype, int n, int64_t deep, float *to, const char *ahead,
+                    int64_t ahead_step);
+/* Rows of any dtype as f32, `pitch` floats apart, zero from deep on; block types are decoded. */
+#define qn_attend_widen QN_K(attend_widen)
+void qn_attend_widen(const char *rows, int64_t step, uint32_t dtype, int n, int64_t deep, float *to, int64_t pitch);
+
+#endif

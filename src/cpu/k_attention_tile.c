@@ -1,0 +1,197 @@
+/* The small products of attention, whole in registers: a few rows of queries or weights against a block of keys or values. */
+#include "cpu/k_attention.h"
+#include "cpu/simd/simd_dot.h"
+#include "tensor/quant.h"
+
+#if defined(__AVX512F__) || (defined(__aarch64__) && !defined(QN_AT_c))
+enum { WIDE = 4 }; /* vectors of a tile; there are 32 registers */
+#else
+enum { WIDE = 2 };
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+typedef vf (*load_fn)(const char *p);
+INLINE vf load_f32(const char *p) { return vf_load((const float *)(const void *)p); }
+INLINE vf load_f16(const char *p) { return vf_load_h((const uint16_t *)(const void *)p); }
+INLINE vf load_bf16(const char *p) { return vf_load_b((const uint16_t *)(const void *)p); }
+
+INLINE vi vi_or(vi a, vi b) { return a | b; }
+
+/* What is read next comes closer meanwhile. */
+INLINE void fetch_ahead(const char *p, int64_t bytes) {
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 3);
+}
+
+/* 1: a sum was not finite and nothing is stored. */
+INLINE int tile(int rows, int vectors, const qn_attend_sum *s, int64_t row, int64_t column, int64_t size, load_fn load) {
+    const float *a = s->a + row * s->lda;
+    const char *b = s->b + column * size, *ahead = s->ahead ? s->ahead + column * size : NULL;
+    float *c = s->c + row * s->ldc + column;
+    vf sum[6][WIDE];
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < vectors; v++)
+            sum[i][v] = s->factor ? vf_load(c + i * s->ldc + v * VF_N) * vf_set1(s->factor[row + i]) : vf_zero();
+    for (int p = 0; p < s->depth; p++, b += s->ldb) {
+        vf w[WIDE];
+        if (ahead) fetch_ahead(ahead + p * s->ahead_step, vectors * VF_N * size);
+        QN_UNROLL
+        for (int v = 0; v < vectors; v++) w[v] = load(b + v * VF_N * size);
+        QN_UNROLL
+        for (int i = 0; i < rows; i++) {
+            vf x = vf_set1(a[i * s->lda + p]);
+            QN_UNROLL
+            for (int v = 0; v < vectors; v++) sum[i][v] = vf_fma(x, w[v], sum[i][v]);
+        }
+    }
+    if (s->factor) {
+        vi bad = vi_set1(0);
+        for (int i = 0; i < rows; i++)
+            for (int v = 0; v < vectors; v++) bad |= sum[i][v] - sum[i][v] != vf_zero();
+        VI_FOLD(bad, vi_or);
+        if (bad[0]) return 1;
+    }
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < vectors; v++) vf_store(c + i * s->ldc + v * VF_N, sum[i][v]);
+    return 0;
+}
+
+/* The same for one row and one vector, where a weight of zero keeps its value out, whatever that is. */
+INLINE void careful(const qn_attend_sum *s, int64_t row, int64_t column, int64_t size, load_fn load) {
+    const float *a = s->a + row * s->lda;
+    const char *b = s->b + column * size;
+    float *c = s->c + row * s->ldc + column;
+    vf sum = vf_load(c) * vf_set1(s->factor[row]);
+    for (int p = 0; p < s->depth; p++, b += s->ldb)
+        if (a[p] != 0) sum = vf_fma(vf_set1(a[p]), load(b), sum);
+    vf_store(c, sum);
+}
+
+/* All columns of so many rows. */
+#define ROWS(label, size, rows)                                                                                               \
+    static void rows_##label##_##rows(const qn_attend_sum *s, int64_t row) {                                                  \
+        int64_t j = 0;                                                                                                        \
+        while (j < s->wide) {                                                                                                 \
+            int whole = j + WIDE * VF_N <= s->wide;                                                                           \
+            int bad = whole ? tile(rows, WIDE, s, row, j, size, load_##label) : tile(rows, 1, s, row, j, size, load_##label); \
+            int64_t end = j + (whole ? WIDE : 1) * VF_N;                                                                      \
+            for (; j < end; j += VF_N)                                                                                        \
+                for (int i = 0; bad && i < (rows); i++) careful(s, row + i, j, size, load_##label);                           \
+        }                                                                                                                     \
+    }
+#define EACH_ROWS(label, size) ROWS(label, size, 1) ROWS(label, size, 2) ROWS(label, size, 4) ROWS(label, size, 6)
+EACH_ROWS(f32, 4)
+EACH_ROWS(f16, 2)
+EACH_ROWS(bf16, 2)
+
+static int dtype_number(uint32_t dtype) { return dtype == QN_DTYPE_F32 ? 0 : dtype == QN_DTYPE_F16 ? 1 : 2; }
+
+void qn_attend_product(const qn_attend_sum *s) {
+#define CHOICES(label) \
+    { rows_##label##_1, rows_##label##_2, rows_##label##_4, rows_##label##_6 }
+    static void (*const choices[3][4])(const qn_attend_sum *, int64_t) = {CHOICES(f32), CHOICES(f16), CHOICES(bf16)};
+    for (int row = 0; row < s->rows;) {
+        int left = s->rows - row, which = left >= 6 ? 3 : left >= 4 ? 2 : left >= 2 ? 1 : 0;
+        choices[dtype_number(s->dtype)][which](s, row);
+        row += which == 3 ? 6 : 1 << which;
+    }
+}
+
+/* VF_N rows of keys at a time, in squares. */
+#define TURN(label, type, load, loadn)                                                                          \
+    static void turn_##label(const char *rows, int64_t step, int n, int64_t deep, float *to) {                  \
+        for (int64_t p = 0; p < deep; p += VF_N) {                                                              \
+            vf square[VF_N];                                                                                    \
+            int some = deep - p < VF_N ? (int)(deep - p) : VF_N;                                                \
+            for (int j = 0; j < VF_N; j++) {                                                                    \
+                const type *row = (const type *)(const void *)(rows + j * step) + p;                            \
+                square[j] = j >= n ? vf_zero() : some == VF_N ? load(row) : loadn(row, some);                   \
+            }                                                                                                   \
+            vf_turn(square);                                                                                    \
+            for (int i = 0; i < some; i++) vf_store(to + (p + i) * QN_ATTEND_KEYS, square[i]);                  \
+        }                                                                                                       \
+    }                                                                                                           \
+    /* without a question in the way */                                                                         \
+    static void turn_whole_##label(const char *rows, int64_t step, int64_t deep, float *to, const char *ahead,  \
+                                   int64_t ahead_step) {                                                        \
+        for (int64_t p = 0; p < deep; p += VF_N) {                                                              \
+            for (int j = 0; ahead && j < VF_N; j++)                                                             \
+                __builtin_prefetch(ahead + j * ahead_step + p * (int64_t)sizeof(type), 0, 3);                   \
+            vf square[VF_N];                                                                                    \
+            QN_UNROLL                                                                                           \
+            for (int j = 0; j < VF_N; j++) square[j] = load((const type *)(const void *)(rows + j * step) + p); \
+            vf_turn(square);                                                                                    \
+            QN_UNROLL                                                                                           \
+            for (int i = 0; i < VF_N; i++) vf_store(to + (p + i) * QN_ATTEND_KEYS, square[i]);                  \
+        }                                                                                                       \
+    }
+TURN(f32, float, vf_load, vf_loadn)
+TURN(f16, uint16_t, vf_load_h, vf_load_hn)
+TURN(bf16, uint16_t, vf_load_b, vf_load_bn)
+
+void qn_attend_turn(const char *rows, int64_t step, uint32_t dtype, int n, int64_t deep, float *to, const char *ahead,
+                    int64_t ahead_step) {
+    static void (*const some[])(const char *, int64_t, int, int64_t, float *) = {turn_f32, turn_f16, turn_bf16};
+    static void (*const whole[])(const char *, int64_t, int64_t, float *, const char *,
+                                 int64_t) = {turn_whole_f32, turn_whole_f16, turn_whole_bf16};
+    int which = dtype_number(dtype);
+    for (int j = 0; j < QN_ATTEND_KEYS; j += VF_N)
+        if (j + VF_N <= n && deep % VF_N == 0)
+            whole[which](rows + j * step, step, deep, to + j, ahead ? ahead + j * ahead_step : NULL, ahead_step);
+        else some[which](rows + (j < n ? j : 0) * step, step, n - j, deep, to + j);
+}
+
+#define WIDEN(label, type, load, loadn)                                                  \
+    static void widen_##label(const char *row, int64_t deep, float *to) {                \
+        const type *x = (const type *)(const void *)row;                                 \
+        int64_t p = 0;                                                                   \
+        for (; p + VF_N <= deep; p += VF_N) vf_store(to + p, load(x + p));               \
+        if (p < deep) vf_storen(to + p, loadn(x + p, (int)(deep - p)), (int)(deep - p)); \
+    }
+WIDEN(f32, float, vf_load, vf_loadn)
+WIDEN(f16, uint16_t, vf_load_h, vf_load_hn)
+WIDEN(bf16, uint16_t, vf_load_b, vf_load_bn)
+
+typedef int8_t vc __attribute__((vector_size(VF_N)));
+
+/* Blocks of 32 with one scale: the keys and values of caches that save room. */
+static void widen_q8_0(const char *row, int64_t deep, float *to) {
+    for (int64_t p = 0; p < deep; p += 32, row += 34) {
+        uint16_t half;
+        memcpy(&half, row, sizeof half);
+        vf d = vf_set1(qn_f16_to_f32(half));
+        for (int i = 0; i < 32; i += VF_N) {
+            vc codes;
+            memcpy(&codes, row + 2 + i, sizeof codes);
+            vf_store(to + p + i, d * vf_from_i(__builtin_convertvector(codes, vi)));
+        }
+    }
+}
+
+static void widen_q4_0(const char *row, int64_t deep, float *to) {
+    for (int64_t p = 0; p < deep; p += 32, row += 18) {
+        uint16_t half;
+        memcpy(&half, row, sizeof half);
+        vf d = vf_set1(qn_f16_to_f32(half));
+        for (int i = 0; i < 16; i += VF_N) {
+            vc codes;
+            memcpy(&codes, row + 2 + i, sizeof codes);
+            vi both = __builtin_convertvector(codes, vi);
+            vf_store(to + p + i, d * vf_from_i((both & 15) - 8));
+            vf_store(to + p + i + 16, d * vf_from_i((both >> 4 & 15) - 8));
+        }
+    }
+}
+
+void qn_attend_widen(const char *rows, int64_t step, uint32_t dtype, int n, int64_t deep, float *to, int64_t pitch) {
+    const qn_block_codec *codec = qn_tensor_block_codec((qn_dtype)dtype);
+    int64_t block = qn_dtype_describe((qn_dtype)dtype)->block;
+    for (int j = 0; j < n; j++, rows += step, to += pitch) {
+        if (dtype == QN_DTYPE_F32) widen_f32(rows, deep, to);
+        else if (dtype == QN_DTYPE_F16) widen_f16(rows, deep, to);
+        else if (dtype == QN_DTYPE_BF16) widen_bf16(rows, deep, to);
+        else if (dtype == QN_DTYPE_Q8_0) widen_q8_0(rows, deep, to);
+        else if (dtype == QN_DTYPE_Q4_0) widen_q4_0(rows, deep, to);
+        else codec->decode((const uint8_t *)rows, deep / block, to);
+        for (int64_t p = deep; p < pitch; p++) to[p] = 0;
+    }
+}

@@ -1,0 +1,129 @@
+/* What the promise about prompts rests on: a query's attention has the same bits alone and among others, whatever number of threads
+ * there is and whatever lies behind the last key it sees. On every level this machine has, over more keys than one span. */
+#define _DEFAULT_SOURCE /* setenv */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmocka_setup.h"
+#include "cpu/cpu.h"
+#include "tensor/half.h"
+
+enum { HEADS = 8, KEY_HEADS = 2, QUERIES = 37, KEYS = 1100, DEEP = 80, WIDE = 72, ROW = HEADS * WIDE };
+
+static float q[HEADS][QUERIES][DEEP], together[QUERIES][HEADS][WIDE], alone[HEADS][WIDE], wanted[QUERIES][HEADS][WIDE];
+static uint16_t k[KEY_HEADS][KEYS][DEEP], v[KEY_HEADS][KEYS][WIDE], mask[QUERIES][KEYS];
+static _Alignas(64) char workspace[1 << 24];
+
+static float next(uint64_t *state) {
+    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (float)((double)(*state >> 11) * 0x1p-52 - 1);
+}
+
+/* Query i sees the keys up to KEYS - QUERIES + i, less a few holes. */
+static int sees(int i, int j) { return j <= KEYS - QUERIES + i && (j * 7 + i) % 11 != 0; }
+
+static void draw(void) {
+    uint64_t state = 99;
+    for (int i = 0; i < HEADS * QUERIES * DEEP; i++) (&q[0][0][0])[i] = 3 * next(&state);
+    for (int i = 0; i < KEY_HEADS * KEYS * DEEP; i++) (&k[0][0][0])[i] = qn_f32_to_f16(next(&state));
+    for (int i = 0; i < KEY_HEADS * KEYS * WIDE; i++) (&v[0][0][0])[i] = qn_f32_to_f16(next(&state));
+    for (int i = 0; i < QUERIES; i++)
+        for (int j = 0; j < KEYS; j++) mask[i][j] = qn_f32_to_f16(sees(i, j) ? (float)(j % 3) / 8 : -INFINITY);
+}
+
+/* Queries [first, first + n) against the first `keys` keys. */
+static void attend(qn_context *context, int first, int n, int keys, float *y, size_t bytes) {
+    qn_tensor tq, tk, tv, tm, ty;
+    qn_result r;
+    size_t need;
+    qn_tensor_init(&tq, QN_DTYPE_F32, 3, (int64_t[]){HEADS, QUERIES, DEEP}, q, sizeof q);
+    qn_tensor_init(&tk, QN_DTYPE_F16, 3, (int64_t[]){KEY_HEADS, KEYS, DEEP}, k, sizeof k);
+    qn_tensor_init(&tv, QN_DTYPE_F16, 3, (int64_t[]){KEY_HEADS, KEYS, WIDE}, v, sizeof v);
+    qn_tensor_init(&tm, QN_DTYPE_F16, 2, (int64_t[]){QUERIES, KEYS}, mask, sizeof mask);
+    qn_tensor_init(&ty, QN_DTYPE_F32, 4, (int64_t[]){1, n, HEADS, WIDE}, y, bytes);
+    tq.shape[1] = tm.shape[0] = n;
+    tk.shape[1] = tv.shape[1] = tm.shape[1] = keys;
+    tq.offset = first * tq.stride[1];
+    tm.offset = first * tm.stride[0];
+    qn_attr_flash_attn_ext at = qn_attr_flash_attn_ext_default();
+    at.scale = 0.3f;
+    qn_request request = {.size = sizeof request,
+                          .version = QN_REQUEST_VERSION,
+                          .op = QN_OP_flash_attn_ext,
+                          .n_src = 4,
+                          .n_dst = 1,
+                          .src = {&tq, &tk, &tv, &tm},
+                          .dst = {&ty},
+                          .attr = &at,
+                          .workspace = workspace};
+    assert_int_equal(qn_workspace_bytes(&request, &need, &r), QN_OK);
+    assert_true(need <= sizeof workspace);
+    request.workspace_size = sizeof workspace;
+    if (qn_dispatch(context, &request, &r) == QN_OK) return;
+    char text[300];
+    qn_result_format(&r, text, sizeof text);
+    fail_msg("%s", text);
+}
+
+static void check_bits(qn_context *context) {
+    for (int i = 0; i < QUERIES; i += 5) {
+        int last = KEYS - QUERIES + i;
+        attend(context, i, 1, KEYS, alone[0], sizeof alone);
+        assert_memory_equal(alone, together[i], sizeof alone);
+        attend(context, i, 1, last + 1, alone[0], sizeof alone);
+        assert_memory_equal(alone, together[i], sizeof alone);
+    }
+    /* what no query sees may be anything */
+    for (int h = 0; h < KEY_HEADS; h++)
+        for (int d = 0; d < WIDE; d++) v[h][KEYS - 1][d] = k[h][KEYS - 1][d] = 0x7e00; /* NaN */
+    static float again[QUERIES - 1][HEADS][WIDE];
+    attend(context, 0, QUERIES - 1, KEYS, again[0][0], sizeof again);
+    assert_memory_equal(again, together, sizeof again);
+    draw();
+}
+
+static void check_level(int level) {
+    qn_context *context;
+    setenv("QUERN_CPU", qn_cpu_level_name(level), 1);
+    for (int threads = 1; threads <= 3; threads++) {
+        qn_pool *pool;
+        assert_int_equal(qn_pool_create(threads, &pool), QN_OK);
+        qn_context_options options = {.size = sizeof options, .pool = pool};
+        assert_int_equal(qn_context_create(&options, &context), QN_OK);
+        static float first[QUERIES][HEADS][WIDE];
+        attend(context, 0, QUERIES, KEYS, together[0][0], sizeof together);
+        if (threads == 1) memcpy(first, together, sizeof first);
+        assert_memory_equal(first, together, sizeof first);
+        check_bits(context);
+        qn_context_destroy(context);
+        qn_pool_destroy(pool);
+    }
+    double error = 0, size = 0;
+    for (int i = 0; i < QUERIES * ROW; i++) {
+        double want = (double)(&wanted[0][0][0])[i], e = (double)(&together[0][0][0])[i] - want;
+        error += e * e;
+        size += want * want;
+    }
+    print_message("%s: NMSE %.2g\n", qn_cpu_level_name(level), error / size);
+    assert_true(error <= 1e-11 * size);
+    unsetenv("QUERN_CPU");
+}
+
+static void a_query_keeps_its_bits(void **state) {
+    (void)state;
+    uint32_t have = qn_cpu_levels();
+    qn_context *context;
+    draw();
+    qn_context_options options = {.size = sizeof options, .flags = QN_CONTEXT_REFERENCE};
+    assert_int_equal(qn_context_create(&options, &context), QN_OK);
+    attend(context, 0, QUERIES, KEYS, wanted[0][0], sizeof wanted);
+    qn_context_destroy(context);
+    for (int level = 0; level < QN_CPU_LEVEL_COUNT; level++)
+        if (have >> level & 1) check_level(level);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_query_keeps_its_bits)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
