@@ -128,12 +128,6 @@ typedef struct qn_vk_instance {
 typedef struct qn_vk_coop {
     uint32_t m, n, k;        /* the fragment of a subgroup */
     uint32_t fixed_subgroup; /* pipelines can be told how many lanes a subgroup has */
-    uint32_t wide_most;      /* longest side of a matrix that a workgroup holds together */
-    uint32_t wide_room;      /* shared memory those take for themselves */
-    int n_wide;
-    struct {
-        uint32_t lanes, m, n, k; /* sides are multiples of m, n and k in workgroups of so many lanes */
-    } wide[4];
 } qn_vk_coop;
 
 /* What is known of a physical device before it is opened. */
@@ -240,13 +234,7 @@ typedef struct qn_vk_extras { /* what create_device asks for beyond what every k
         void *next;
         VkBool32 on, robust;
     } coop;
-    struct qn_vk_coop2_features {
-        VkStructureType type;
-        void *next;
-        VkBool32 workgroup_scope, flexible, reductions, conversions, per_element, tensor_addressing, block_loads;
-    } coop2;
     VkPhysicalDeviceSubgroupSizeControlFeatures subgroup;
-    VkPhysicalDeviceMaintenance4Features maintenance;
     const char *names[4];
     uint32_t n_names;
     void *chain;

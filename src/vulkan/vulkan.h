@@ -37,11 +37,11 @@ typedef enum qn_vulkan_fault {
 } qn_vulkan_fault;
 void qn_vulkan_inject(qn_device *device, qn_vulkan_fault fault);
 
-/* Families of kernels that can be left out, to compare one with another, and the tile that products are forced to use (-1: none).
+/* Families of kernels that can be left out, to compare one with another, and the tile that cooperative products are forced to use (-1: none).
  * The name of a tile is NULL beyond the last; a step that cannot use the forced one is unsupported. */
-enum { QN_VULKAN_COOP = 1u, QN_VULKAN_COOP2 = 2u, QN_VULKAN_PLAIN = 4u };
+enum { QN_VULKAN_COOP = 1u, QN_VULKAN_PLAIN = 2u };
 void qn_vulkan_bar(qn_device *device, uint32_t families, int tile);
-const char *qn_vulkan_tile_name(const qn_device *device, uint32_t family, int number, char *text, size_t room);
+const char *qn_vulkan_tile_name(const qn_device *device, int number, char *text, size_t room);
 
 /* What the device says about its cooperative matrices, in words. */
 const char *qn_vulkan_facts(const qn_device *device, char *text, size_t room);

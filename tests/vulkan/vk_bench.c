@@ -1,6 +1,6 @@
 /* Products on a Vulkan device, kernel by kernel and tile by tile: whether they are right on odd shapes, and how fast they are on a
  * large one; then the cost of one small step that waits for the one before it. One table tells which tiles to keep.
- *   vk_bench [--device N] [--size 4096] [--repeat 20] [--family plain|coop|coop2] [--tile N] [--no-speed] */
+ *   vk_bench [--device N] [--size 4096] [--repeat 20] [--family plain|coop] [--tile N] [--no-speed] */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -243,11 +243,11 @@ static void print_row(bench *b, const char *name) {
     fflush(stdout);
 }
 
-static void print_family(bench *b, uint32_t family) {
+static void print_tiles(bench *b) {
     char name[128];
-    for (int t = 0; qn_vulkan_tile_name(b->d, family, t, name, sizeof name); t++) {
+    for (int t = 0; qn_vulkan_tile_name(b->d, t, name, sizeof name); t++) {
         if (b->o->tile >= 0 && t != b->o->tile) continue;
-        qn_vulkan_bar(b->d, (QN_VULKAN_COOP | QN_VULKAN_COOP2 | QN_VULKAN_PLAIN) & ~family, t);
+        qn_vulkan_bar(b->d, QN_VULKAN_PLAIN, t);
         print_row(b, name);
     }
 }
@@ -260,9 +260,8 @@ static void print_products(bench *b) {
     printf("\n%-81s", "");
     for (int i = 0; i < LARGE && o->speed; i++) printf(" | %-32s", "   best    mean    wall    error");
     printf("   TFLOP/s at %d^3\n", o->size);
-    if (o->family < 0 || o->family == QN_VULKAN_COOP2) print_family(b, QN_VULKAN_COOP2);
-    if (o->family < 0 || o->family == QN_VULKAN_COOP) print_family(b, QN_VULKAN_COOP);
-    qn_vulkan_bar(b->d, QN_VULKAN_COOP | QN_VULKAN_COOP2, -1);
+    if (o->family < 0 || o->family == QN_VULKAN_COOP) print_tiles(b);
+    qn_vulkan_bar(b->d, QN_VULKAN_COOP, -1);
     if (o->family < 0 || o->family == QN_VULKAN_PLAIN) print_row(b, "plain");
     qn_vulkan_bar(b->d, 0, -1);
     if (o->family < 0) print_row(b, "as chosen");
@@ -336,8 +335,7 @@ int main(int argc, char **argv) {
         if (!strcmp(argv[i], "--device")) o.device = atoi(value), i++;
         else if (!strcmp(argv[i], "--size")) o.size = atoi(value), i++;
         else if (!strcmp(argv[i], "--repeat")) o.repeat = atoi(value) < REPEAT_MAX ? atoi(value) : REPEAT_MAX, i++;
-        else if (!strcmp(argv[i], "--family"))
-            o.family = !strcmp(value, "coop") ? QN_VULKAN_COOP : !strcmp(value, "coop2") ? QN_VULKAN_COOP2 : QN_VULKAN_PLAIN, i++;
+        else if (!strcmp(argv[i], "--family")) o.family = !strcmp(value, "coop") ? QN_VULKAN_COOP : QN_VULKAN_PLAIN, i++;
         else if (!strcmp(argv[i], "--tile")) o.tile = atoi(value), i++;
         else if (!strcmp(argv[i], "--no-speed")) o.speed = 0;
         else return fprintf(stderr, "vk_bench: what is %s?\n", argv[i]), 2;
