@@ -1,7 +1,5 @@
 /* Packers: each looks at a checked step and either fills in what its kernel is told, or says why the kernel cannot do it. They
  * are asked twice, by `supports` without addresses and by a program with them, so the two can never disagree. */
-#include <math.h>
-
 #include "vulkan/vk_layout.h"
 
 /* ---- Which kernel */
@@ -222,10 +220,19 @@ qn_status qn_vk_pack_soft_max(qn_vk_pack *p, uint32_t fn) {
     const qn_attr_soft_max *at = p->step->attr;
     const qn_tensor *x = p->step->src[0], *mask = p->step->n_src > 1 ? p->step->src[1] : NULL, *y = p->step->dst[0];
     (void)fn;
-    if (p->step->n_src > 2 && p->step->src[2]) return qn_vk_refuse(p, "no kernel for sinks");
+    const qn_tensor *sinks = p->step->n_src > 2 ? p->step->src[2] : NULL;
     QN_TRY(qn_vk_float_types(p, x, mask, y));
-    QN_TRY(qn_vk_pack_walk(p, &(qn_vk_walk){x, x, mask, y, mask ? 4 : 1}));
-    p->out->spec.fn = mask != NULL;
+    QN_TRY(qn_vk_pack_walk(p, &(qn_vk_walk){x, x, mask, y, mask || sinks ? 4 : 1}));
+    p->out->spec.fn = (mask ? 1u : 0u) | (sinks ? 2u : 0u);
+    if (sinks) {
+        int32_t step;
+        if (sinks->dtype != QN_DTYPE_F32) return qn_vk_refuse(p, "no kernel for sinks that are not f32");
+        QN_TRY(qn_vk_stride(p, sinks, 0, &step));
+        uint64_t where = qn_vk_address(p, sinks);
+        p->out->push.p[3] = (uint32_t)step;
+        p->out->push.p[4] = (uint32_t)where;
+        p->out->push.p[5] = (uint32_t)(where >> 32);
+    }
     p->out->push.p[0] = qn_vk_bits(at->scale);
     uint32_t full = 1;
     while (full <= qn_ne(x, 2) / 2 && full < 1u << 30) full *= 2;
@@ -260,45 +267,5 @@ qn_status qn_vk_pack_get_rows(qn_vk_pack *p, uint32_t fn) {
     push->p[0] = p->step_number;
     push->p[2] = (uint32_t)p->block_at;
     push->p[3] = (uint32_t)(p->block_at >> 32);
-    return qn_vk_grid_elements(p);
-}
-
-/* Turns per position of each pair, in 2^-64 of a turn. A whole turn is nothing, so they may wrap. */
-static qn_status fill_turns(qn_vk_pack *p, const qn_attr_rope *at, uint64_t *table) {
-    const double whole = 18446744073709551616.0;
-    for (int i = 0; i < at->n_dims / 2; i++) {
-        double turns = (double)at->freq_scale * pow((double)at->freq_base, -2.0 * i / at->n_dims) / (2 * acos(-1));
-        if (!(fabs(turns) < 1e9)) return qn_vk_refuse(p, "its frequencies are too high");
-        double part = (turns - floor(turns)) * whole;
-        if (table) table[i] = part >= whole ? 0 : (uint64_t)part;
-    }
-    return QN_OK;
-}
-
-qn_status qn_vk_pack_rope(qn_vk_pack *p, uint32_t fn) {
-    const qn_attr_rope *at = p->step->attr;
-    const qn_tensor *x = p->step->src[0], *pos = p->step->src[1], *y = p->step->dst[0];
-    qn_vk_push *push = &p->out->push;
-    (void)fn;
-    if (at->mode != 0 && at->mode != 2) return qn_vk_refuse(p, "no kernel for positions of several axes");
-    if (at->ext_factor != 0) return qn_vk_refuse(p, "no kernel for YaRN");
-    if (p->step->n_src > 2 && p->step->src[2]) return qn_vk_refuse(p, "no kernel for frequency factors");
-    QN_TRY(qn_vk_at_most_4_axes(p, x));
-    QN_TRY(qn_vk_float_types(p, x, NULL, y));
-    QN_TRY(qn_vk_pack_walk(p, &(qn_vk_walk){x, x, NULL, y, 4}));
-    QN_TRY(qn_vk_stride(p, pos, 0, &push->sb[0]));
-    push->b = qn_vk_address(p, pos);
-    uint32_t pairs = (uint32_t)at->n_dims / 2;
-    uint64_t where;
-    uint64_t *table = qn_vk_take_block(p, pairs * sizeof *table, &where);
-    QN_TRY(fill_turns(p, at, table));
-    push->n[0] -= pairs; /* a lane for each pair and for each channel that stays */
-    push->p[0] = pairs;
-    push->p[1] = (uint32_t)at->n_offs;
-    push->p[2] = (uint32_t)where;
-    push->p[3] = (uint32_t)(where >> 32);
-    push->p[4] = qn_vk_bits(p->step->op == QN_OP_rope_back ? -at->attn_factor : at->attn_factor);
-    push->p[5] = qn_vk_bits(at->attn_factor);
-    p->out->spec.fn = at->mode == 2;
     return qn_vk_grid_elements(p);
 }

@@ -14,7 +14,8 @@ _Static_assert(sizeof(attention_block) == 192, "as the shader has it");
 enum { WIDTH = 512 };
 
 static qn_status strides(qn_vk_pack *p, const qn_tensor *t, int32_t *s) {
-    for (int k = 0; t && k < 4; k++) QN_TRY(qn_vk_stride(p, t, k, &s[k]));
+    for (int k = 0; t && k < 4; k++)
+        QN_TRY(qn_is_block(t->dtype) ? qn_vk_byte_stride(p, t, k, &s[k]) : qn_vk_stride(p, t, k, &s[k]));
     return QN_OK;
 }
 
@@ -60,7 +61,11 @@ qn_status qn_vk_pack_attention(qn_vk_pack *p, uint32_t fn) {
     if (sinks && sinks->stride[sinks->rank - 1] != 4 && qn_ne(sinks, 0) > 1)
         return qn_vk_refuse(p, "no kernel for strided sinks");
     if (qn_ne(q, 0) > WIDTH || qn_ne(v, 0) > WIDTH) return qn_vk_refuse(p, "no kernel for heads of more than 512 channels");
-    QN_TRY(qn_vk_float_types(p, k, v, mask));
+    QN_TRY(qn_vk_float_types(p, qn_is_block(k->dtype) ? NULL : k, qn_is_block(v->dtype) ? NULL : v, mask));
+    if (qn_is_block(k->dtype)) p->out->spec.type_a = qn_vk_block_type_of(k->dtype);
+    if (qn_is_block(v->dtype)) p->out->spec.type_b = qn_vk_block_type_of(v->dtype);
+    if (p->out->spec.type_a == QN_VK_NO_TYPE || p->out->spec.type_b == QN_VK_NO_TYPE)
+        return qn_vk_refuse(p, "no kernel for this block type");
     memset(&block, 0, sizeof block);
     QN_TRY(fill_block(p, &block, mask, sinks));
     int64_t most = 1;

@@ -1,4 +1,4 @@
-/* Rotary embedding from tables, gradients of gates, running sums, logarithms of softmax. */
+/* Rotary embedding from tables, gradients of gates, running sums, sorting. */
 #include "op/op_axes.h"
 #include "vulkan/vk_many.h"
 
@@ -124,3 +124,23 @@ qn_status qn_vk_pack_scan(qn_vk_pack *p, uint32_t fn) {
     (void)fn;
     return pack_scan(p, &x, &y, at->reverse, at->exclusive);
 }
+
+/* ---- Sorting */
+
+static qn_status pack_rank(qn_vk_pack *p, uint32_t fn) {
+    enum { LONGEST = 8192 }; /* every element looks at all of its row */
+    const qn_tensor *a = p->step->src[0], *y = p->step->dst[0];
+    if (qn_ne(a, 0) > LONGEST) return qn_vk_refuse(p, "no kernel sorts more than 8192 elements");
+    QN_TRY(qn_vk_float_types(p, a, NULL, NULL));
+    QN_TRY(qn_vk_pack_walk(p, &(qn_vk_walk){a, a, NULL, y, 1}));
+    p->out->push.p[0] = (uint32_t)qn_ne(y, 0);
+    p->out->spec.fn = fn;
+    return qn_vk_grid_elements(p);
+}
+
+qn_status qn_vk_pack_argsort(qn_vk_pack *p, uint32_t fn) {
+    (void)fn;
+    return pack_rank(p, (uint32_t)((const qn_attr_argsort *)p->step->attr)->order);
+}
+
+qn_status qn_vk_pack_top_k(qn_vk_pack *p, uint32_t fn) { return pack_rank(p, fn); }

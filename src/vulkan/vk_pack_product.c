@@ -87,6 +87,66 @@ qn_status qn_vk_pack_matmul(qn_vk_pack *p, uint32_t fn) {
     return plain(p, &x);
 }
 
+/* ---- Few rows */
+
+enum { FEW = 8, VEC_ROWS = 8, VEC_COLUMNS = 4, RUN = 32 };
+enum { BY_ID = 1, QUADS = 2 }; /* FN of mul_vec.comp */
+
+/* Whether rows of b are f32 that can be read four at a time. */
+static uint32_t quads(const qn_vk_pack *p) {
+    const qn_vk_push *u = &p->out->push;
+    int steps = u->sb[1] % 4 == 0 && u->sb[2] % 4 == 0 && u->sb[3] % 4 == 0;
+    return p->out->spec.type_b == QN_VK_F32 && u->sb[0] == 1 && steps && u->b % 16 == 0 && u->p[0] % RUN == 0 ? QUADS : 0;
+}
+
+static qn_status vector(qn_vk_pack *p, const product *x) {
+    if (p->device->barred & QN_VULKAN_PLAIN) return qn_vk_refuse(p, "the plain kernel was ruled out");
+    QN_TRY(pack_product(p, x));
+    const qn_vk_push *u = &p->out->push;
+    int contiguous = qn_is_block(x->left->dtype) || u->sa[0] == 1 || u->p[0] == 1; /* lanes lie along k */
+    if (u->n[1] > FEW || !contiguous) return qn_vk_refuse(p, "another kernel is faster");
+    p->out->spec.fn = quads(p);
+    return grid_of_tiles(p, VEC_ROWS, VEC_COLUMNS);
+}
+
+qn_status qn_vk_pack_mul_vec(qn_vk_pack *p, uint32_t fn) {
+    product x = of_mul_mat(p);
+    (void)fn;
+    return vector(p, &x);
+}
+
+qn_status qn_vk_pack_matmul_vec(qn_vk_pack *p, uint32_t fn) {
+    product x;
+    (void)fn;
+    QN_TRY(of_matmul(p, &x));
+    return vector(p, &x);
+}
+
+/* as [e, i, k], b [t, 1 or u, k], ids [t, u]: y [t, u, i]. */
+qn_status qn_vk_pack_mul_mat_id(qn_vk_pack *p, uint32_t fn) {
+    const qn_tensor *as = p->step->src[0], *b = p->step->src[1], *ids = p->step->src[2], *y = p->step->dst[0];
+    qn_vk_push *push = &p->out->push;
+    int32_t step[2];
+    (void)fn;
+    QN_TRY(pack_product(p, &(product){as, b, y, 0, 0, {1, 1}}));
+    QN_TRY(qn_vk_extent(p, qn_ne(y, 1), &push->n[1]));
+    QN_TRY(qn_vk_extent(p, qn_ne(as, 2), &push->nb[0]));
+    QN_TRY(qn_vk_extent(p, qn_ne(b, 1), &push->nb[1]));
+    for (int k = 0; k < 2; k++) {
+        QN_TRY(qn_vk_stride(p, ids, k, &step[k]));
+        push->nb[2 + k] = (uint32_t)step[k];
+    }
+    p->out->spec.fn = BY_ID | quads(p);
+    QN_TRY(grid_of_tiles(p, VEC_ROWS, 1));
+    uint64_t where = qn_vk_address(p, ids);
+    push->p[1] = p->step_number;
+    push->p[2] = (uint32_t)where;
+    push->p[3] = (uint32_t)(where >> 32);
+    push->p[4] = (uint32_t)p->block_at;
+    push->p[5] = (uint32_t)(p->block_at >> 32);
+    return QN_OK;
+}
+
 /* ---- Cooperative */
 
 /* FN of coop.comp. */

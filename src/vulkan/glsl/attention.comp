@@ -2,10 +2,11 @@
 // Softmax attention, one workgroup a query. Keys come 256 at a time: a lane scores one key, the workgroup finds the maximum and
 // the sum so far, then a lane adds up one or two channels of the values. What it is told does not fit the push constants: p[0..1]
 // is the address of it. FN bit 0: there is a mask; bit 1: there are sinks. TYPE_A is the keys', TYPE_B the values', TYPE_Y the
-// mask's.
+// mask's. Keys and values may have a block type: their strides are then bytes.
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "functions.glsl"
+#include "blocks.glsl"
 #include "rows.glsl"
 
 const uint WIDTH = 512; // channels of a head at most
@@ -27,6 +28,10 @@ float slope_of(Block t, uint head) {
     return head < t.full ? exp2(t.slope * float(head + 1)) : exp2(0.5 * t.slope * float(2 * (head - t.full) + 1));
 }
 
+float element(const in uint type, uint64_t base, int64_t row, uint c, int stride) {
+    return type >= Q4_0 ? block_element(type, base + uint64_t(row), c) : load(type, base, row + int64_t(c) * stride);
+}
+
 float score(Block t, uint j, int64_t keys, int64_t mask, float slope) {
     float bias = 0.0, sum = 0.0;
     if ((FN & 1) != 0) {
@@ -34,7 +39,7 @@ float score(Block t, uint j, int64_t keys, int64_t mask, float slope) {
         if (bias == -infinity()) return bias;
     }
     int64_t from = keys + int64_t(j) * t.sk[1];
-    for (uint c = 0; c < t.channels; c++) sum += query[c] * load(TYPE_A, t.k, from + int64_t(c) * t.sk[0]);
+    for (uint c = 0; c < t.channels; c++) sum += query[c] * element(TYPE_A, t.k, from, c, t.sk[0]);
     sum *= t.scale;
     if (t.cap != 0.0) sum = t.cap * tanh_of(sum / t.cap);
     return sum + slope * bias;
@@ -67,9 +72,9 @@ void main() {
             uint c = lane + 256 * e;
             if (c >= t.wide) continue;
             sum[e] *= shrink;
-            int64_t from = v + int64_t(first) * t.sv[1] + int64_t(c) * t.sv[0];
+            int64_t from = v + int64_t(first) * t.sv[1];
             for (uint j = 0; j < some; j++)
-                if (weight[j] != 0.0) sum[e] += weight[j] * load(TYPE_B, t.v, from + int64_t(j) * t.sv[1]);
+                if (weight[j] != 0.0) sum[e] += weight[j] * element(TYPE_B, t.v, from + int64_t(j) * t.sv[1], c, t.sv[0]);
         }
         barrier();
     }

@@ -1,14 +1,15 @@
 #version 450
 // y[j][i] = sum over k of b[j][k] a[i][k]: both operands hold the summed axis last. A workgroup makes a tile of 64 by 64, a lane
-// 4 by 4 of it; slices of 16 along k go through shared memory. Every element of y adds its products in the order of k, so its
-// bits depend neither on the tile nor on the batch. a may have a block type: its strides are then bytes.
+// 4 by 4 of it; slices of 16 along k go through shared memory. Every element of y adds up runs of 32 products and then the runs,
+// each in the order of k, as mul_vec.comp does: its bits depend neither on the tile nor on the batch. a may have a block type: its
+// strides are then bytes.
 // n: i, j, batches. p: extent of k, how many batches of b share one of a (two axes).
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "blocks.glsl"
 layout(local_size_x = 256) in;
 
-const uint TILE = 64, SLICE = 16, PITCH = TILE + 4;
+const uint TILE = 64, SLICE = 16, RUN = 2 * SLICE, PITCH = TILE + 4;
 shared float part_a[SLICE * PITCH];
 shared float part_b[SLICE * PITCH];
 
@@ -19,8 +20,8 @@ void main() {
     int64_t base_a = int64_t(batch2 / push.p[1]) * push.sa[2] + int64_t(batch3 / push.p[2]) * push.sa[3];
     int64_t base_b = int64_t(batch2) * push.sb[2] + int64_t(batch3) * push.sb[3];
     uint li = lane % 16, lj = lane / 16;
-    float sum[16];
-    for (uint e = 0; e < 16; e++) sum[e] = 0.0;
+    float sum[16], run[16];
+    for (uint e = 0; e < 16; e++) sum[e] = run[e] = 0.0;
     for (uint k0 = 0; k0 < k_end; k0 += SLICE) {
         for (uint e = lane; e < TILE * SLICE; e += 256) {
             uint r = e / SLICE, k = e % SLICE;
@@ -43,8 +44,13 @@ void main() {
                 va[e] = part_a[k * PITCH + li + 16 * e];
                 vb[e] = part_b[k * PITCH + lj + 16 * e];
             }
-            for (uint e = 0; e < 16; e++) sum[e] += va[e % 4] * vb[e / 4];
+            for (uint e = 0; e < 16; e++) run[e] = fma(va[e % 4], vb[e / 4], run[e]);
         }
+        if (k0 % RUN != 0 || k0 + SLICE >= k_end)
+            for (uint e = 0; e < 16; e++) {
+                sum[e] += run[e];
+                run[e] = 0.0;
+            }
         barrier();
     }
     for (uint e = 0; e < 16; e++) {
