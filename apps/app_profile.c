@@ -1,7 +1,9 @@
 /* --profile, once for all verbs. */
 #include "app_profile.h"
 
+#include <quern/device.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "app.h"
 
@@ -42,6 +44,33 @@ int app_profile_attach(app_profile *profile, qn_context *context, const char *th
     qn_error error;
     if (!profile->recorder) return APP_OK;
     return qn_recorder_attach(profile->recorder, context, thread, &error) == QN_OK ? APP_OK : failed(&error);
+}
+
+int app_profile_device(app_profile *profile, const char *backend, int index) {
+    enum { MOST = 16 };
+    qn_error error = {QN_OK, ""};
+    int n = 0;
+    if (!profile->recorder) return APP_OK;
+    qn_device_info *infos = calloc(MOST, sizeof *infos);
+    if (!infos || qn_device_list(infos, MOST, &n, &error) != QN_OK) n = 0;
+    qn_status status = QN_OK;
+    for (int i = 0; i < n && i < MOST; i++) {
+        if (strcmp(infos[i].backend, backend) != 0 || infos[i].index != index) continue;
+        qn_record_device device = {.size = sizeof device, .name = infos[i].name, .memory = infos[i].memory_bytes};
+        status = qn_recorder_add_device(profile->recorder, &device, &error);
+    }
+    free(infos);
+    return status == QN_OK ? APP_OK : failed(&error);
+}
+
+int app_profile_run(app_profile *profile, qn_plan *plan, const char *thread) {
+    qn_error error = {QN_OK, "no context could be made"};
+    qn_context *context = NULL;
+    if (!profile->recorder) return APP_OK;
+    int rc = qn_context_create(NULL, &context) == QN_OK ? app_profile_attach(profile, context, thread) : failed(&error);
+    if (rc == APP_OK && qn_plan_run(plan, context, &error) != QN_OK) rc = failed(&error);
+    qn_context_destroy(context);
+    return rc;
 }
 
 int app_profile_end(app_profile *profile) {

@@ -2,6 +2,7 @@
 #ifndef QN_APPS_APP_PROFILE_H
 #define QN_APPS_APP_PROFILE_H
 
+#include <quern/plan.h>
 #include <quern/record.h>
 
 typedef struct app_profile {
@@ -14,6 +15,10 @@ const char *app_profile_option(int *argc, char **argv);
 int app_profile_begin(app_profile *profile, const char *folder);
 /* One call per context that runs something, on its thread. */
 int app_profile_attach(app_profile *profile, qn_context *context, const char *thread);
+/* Names the device that plans of the run use, as qn_device_open was asked for it. */
+int app_profile_device(app_profile *profile, const char *backend, int index);
+/* One more run of the plan, recorded on a context of its own: for benchmarks, whose figures stay those of runs that were not. */
+int app_profile_run(app_profile *profile, qn_plan *plan, const char *thread);
 /* Writes the trace and says on standard error where it is. Call it also after a failure: what happened until then is kept. */
 int app_profile_end(app_profile *profile);
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "app.h"
+#include "app_profile.h"
 #include "bench.h"
 
 static const char help[] = "usage: quern bench ops [--op NAME] [--dtype NAME] [--shape TEXT] [--threads N,...] [--ms N] "
@@ -43,6 +44,7 @@ typedef struct options {
     qn_limits limits;
     entry *before;
     int n_before, printed;
+    app_profile profile;
 } options;
 
 typedef struct figures {
@@ -230,6 +232,7 @@ static int run_row(options *o, const row *r) {
         if (rc == APP_OK && o->before) look_up(o, r, o->threads[i], &f);
         if (rc == APP_OK) print_row(o, r, o->threads[i], &f);
     }
+    if (rc == APP_OK) rc = app_profile_run(&o->profile, plan, r->op);
     qn_plan_destroy(plan);
     return rc;
 }
@@ -283,11 +286,14 @@ static int run_all(options *o) {
 int bench_ops(int argc, char **argv, const char *folder) {
     options o = {.format = "md", .ms = 300};
     int rc = APP_OK;
-    (void)folder;
     for (int i = 1, used; rc == APP_OK && i < argc; i += used)
         if (!(used = take(&o, argv[i], i + 1 < argc ? argv[i + 1] : NULL))) rc = APP_USAGE;
-    if (rc == APP_OK) rc = run_all(&o);
-    else fputs(help, stderr);
+    if (rc != APP_OK) fputs(help, stderr);
+    else if ((rc = app_profile_begin(&o.profile, folder)) == APP_OK) {
+        rc = run_all(&o);
+        int written = app_profile_end(&o.profile);
+        rc = rc == APP_OK ? written : rc;
+    }
     free(o.before);
     return rc;
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "app.h"
+#include "app_profile.h"
 #include "bench.h"
 
 enum { ADDS = 1000, LARGE = 10000, ROUNDS = 400 };
@@ -65,7 +66,7 @@ static double replay(qn_plan *plan, int threads, qn_error *error) {
     return best;
 }
 
-static int measure_replay(void) {
+static int measure_replay(app_profile *profile) {
     static const struct {
         int threads;
         double limit;
@@ -83,6 +84,7 @@ static int measure_replay(void) {
         if (ns < 0 || ns > cases[i].limit) rc = APP_FAILED;
     }
     if (error.status != QN_OK) fprintf(stderr, "quern bench: %s\n", error.text);
+    else if (app_profile_run(profile, plan, "bench plan") != APP_OK) rc = APP_FAILED;
     qn_plan_destroy(plan);
     qn_graph_destroy(g);
     return rc;
@@ -113,13 +115,15 @@ static int measure_planning(void) {
 }
 
 int bench_plan(int argc, char **argv, const char *folder) {
+    app_profile profile;
     (void)argv;
-    (void)folder;
     if (argc != 1) {
         fprintf(stderr, "quern bench: plan takes no arguments\n");
         return APP_USAGE;
     }
     printf("plans, fastest of %d rounds\n", ROUNDS);
-    int a = measure_replay(), b = measure_planning();
-    return a == APP_OK && b == APP_OK ? APP_OK : APP_FAILED;
+    int begun = app_profile_begin(&profile, folder);
+    if (begun != APP_OK) return begun;
+    int a = measure_replay(&profile), b = measure_planning(), written = app_profile_end(&profile);
+    return a == APP_OK && b == APP_OK ? written : APP_FAILED;
 }

@@ -95,8 +95,8 @@ static int take_arguments(profile_job *job, int argc, char **argv) {
             return usage_error("'%s' is one argument too many", argv[i]);
         }
     }
-    if (!job->view) return usage_error("which view%s?", "");
-    if (!job->path) return usage_error("%s of which file or folder?", job->view);
+    if (!job->view) return usage_error("name a view, then a file or folder%s", "");
+    if (!job->path || !*job->path) return usage_error("%s needs a file or folder", job->view);
     return APP_OK;
 }
 

@@ -7,6 +7,7 @@
 #include <quern/device.h>
 
 #include "app.h"
+#include "app_profile.h"
 #include "mnist.h"
 #include "net.h"
 
@@ -19,12 +20,13 @@ static const char
              "  --threads N     (default: one for each processor)\n"
              "  --seed N        of the weights and of the order of the images (default 1)\n"
              "  --device vulkan[:N]\n"
-             "  --require A     fail when the accuracy is below A percent\n";
+             "  --require A     fail when the accuracy is below A percent\n"
+             "  --profile[=DIR] record the training into DIR (default quern-profile); QUERN_PROFILE=DIR does the same\n";
 
 enum { BATCH = 64, PIXELS = 28 * 28, CLASSES = 10 };
 
 typedef struct options {
-    const char *data, *device;
+    const char *data, *device, *profile;
     long epochs, images, threads, seed;
     double require;
 } options;
@@ -38,6 +40,7 @@ typedef struct trainer {
     float *batch, *labels;
     uint64_t random;
     long t; /* steps so far */
+    app_profile profile;
 } trainer;
 
 /* splitmix64: the same numbers everywhere. */
@@ -137,7 +140,11 @@ static int one_step(trainer *r, const uint32_t *which, long steps, double *loss)
     qn_error error = {QN_OK, ""};
     qn_tensor t;
     r->t++;
-    if (!set_images(r, r->step, &r->images, which) || !set_labels(r, which) || !set_hyper(r, steps)) return 0;
+    if (qn_record_step(r->context, &error) != QN_OK) return fail("recording", &error);
+    qn_record_loader_begin(r->context, "mnist");
+    int good = set_images(r, r->step, &r->images, which) && set_labels(r, which);
+    qn_record_loader_end(r->context);
+    if (!good || !set_hyper(r, steps)) return 0;
     if (qn_plan_run(r->step, r->context, &error) != QN_OK) return fail("step", &error);
     if (qn_plan_output(r->step, "loss", &t, &error) != QN_OK) return fail("loss", &error);
     *loss = *(const float *)(const void *)((const char *)t.data + t.offset);
@@ -203,6 +210,9 @@ static int build(net **n, int with_loss, qn_device *device, qn_plan **plan) {
     return qn_plan_create((*n)->graph, &o, plan, &error) == QN_OK || fail("plan", &error);
 }
 
+/* The number after the colon. */
+static int device_index(const char *name) { return strchr(name, ':') ? atoi(strchr(name, ':') + 1) : 0; }
+
 static int prepare(trainer *r, const options *o, qn_device *device, qn_pool *pool) {
     qn_context_options context = {.size = sizeof context, .pool = pool};
     if (!mnist_read(o->data, "train", (uint32_t)o->images, &r->images) || !mnist_read(o->data, "t10k", 0, &r->check)) return 0;
@@ -212,6 +222,9 @@ static int prepare(trainer *r, const options *o, qn_device *device, qn_pool *poo
     r->random = (uint64_t)o->seed;
     if (!r->order || !r->batch || !r->labels || r->images.n < BATCH || r->check.n < BATCH) return 0;
     if (qn_context_create(&context, &r->context) != QN_OK) return 0;
+    if (app_profile_begin(&r->profile, o->profile) != APP_OK) return 0;
+    if (app_profile_attach(&r->profile, r->context, "train") != APP_OK) return 0;
+    if (o->device && app_profile_device(&r->profile, "vulkan", device_index(o->device)) != APP_OK) return 0;
     return build(&r->train, 1, device, &r->step) && build(&r->test, 0, NULL, &r->look) && start_params(r);
 }
 
@@ -241,8 +254,7 @@ static int run(const options *o) {
     uint64_t hash = 0;
     memset(&r, 0, sizeof r);
     if (qn_pool_create((int)o->threads, &pool) != QN_OK) return APP_FAILED;
-    if (o->device &&
-        qn_device_open("vulkan", strchr(o->device, ':') ? atoi(strchr(o->device, ':') + 1) : 0, &device, &error) != QN_OK) {
+    if (o->device && qn_device_open("vulkan", device_index(o->device), &device, &error) != QN_OK) {
         fail(o->device, &error);
         qn_pool_destroy(pool);
         return APP_FAILED;
@@ -250,11 +262,11 @@ static int run(const options *o) {
     clock_gettime(CLOCK_MONOTONIC, &from);
     int good = prepare(&r, o, device, pool) && train(&r, o);
     clock_gettime(CLOCK_MONOTONIC, &to);
+    if (app_profile_end(&r.profile) != APP_OK) good = 0; /* testing is no part of the last step */
     good = good && test(&r, &percent, &hash);
     if (good)
-        printf("accuracy %.2f %% of %u test images after %ld steps; weights %016llx; %.1f s\n", percent,
-               r.check.n, r.t, (unsigned long long)hash,
-               (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec));
+        printf("accuracy %.2f %% of %u test images after %ld steps; weights %016llx; %.1f s\n", percent, r.check.n, r.t,
+               (unsigned long long)hash, (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec));
     finish(&r);
     qn_device_close(device);
     qn_pool_destroy(pool);
@@ -287,8 +299,9 @@ static int take(options *o, const char *word, const char *value, const char **ex
 }
 
 int cmd_train(int argc, char **argv) {
-    options o = {"../shared/data/mnist", NULL, 2, 0, 0, 1, 0};
+    options o = {"../shared/data/mnist", NULL, NULL, 2, 0, 0, 1, 0};
     const char *example = NULL;
+    o.profile = app_profile_option(&argc, argv);
     for (int i = 1; i < argc; i += 2) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             fputs(help, stdout);

@@ -63,7 +63,7 @@ static int take_arguments(page_job *job, int argc, char **argv) {
             return profile_wrong(argv[0], "'%s' is one argument too many", argv[i]);
         }
     }
-    if (!job->path) return profile_wrong(argv[0], "of which file or folder%s?", "");
+    if (!job->path || !*job->path) return profile_wrong(argv[0], "a file or folder is needed%s", "");
     if (job->port_text) {
         char *end;
         long port = strtol(job->port_text, &end, 10);

@@ -22,6 +22,7 @@ typedef struct builder {
     QN_VEC(part) parts; /* 0 is what belongs to no part */
     prof_slots slots;
     uint32_t *of_node; /* part each node is in */
+    int on_device;     /* some part has device time: then that is what parts are compared by */
 } builder;
 
 static uint32_t part_hash(const void *owner, uint32_t index) { return ((const builder *)owner)->parts.at[index].hash; }
@@ -205,12 +206,17 @@ static qn_status link_parts(builder *b, uint32_t *order) {
 
 /* ---- Output ------------------------------------------------------------------------------------------------------- */
 
-static int longer(const void *left, const void *right, const void *context) {
-    const builder *b = context;
-    return prof_gt(b->parts.at[*(const uint32_t *)left].total, b->parts.at[*(const uint32_t *)right].total);
+static prof_num weight(const builder *b, uint32_t at) {
+    return b->on_device ? b->parts.at[at].device_total : b->parts.at[at].total;
 }
 
-static void put_row(prof_json *json, const part *p, prof_num whole) {
+static int longer(const void *left, const void *right, const void *context) {
+    const builder *b = context;
+    return prof_gt(weight(b, *(const uint32_t *)left), weight(b, *(const uint32_t *)right));
+}
+
+static void put_row(prof_json *json, const builder *b, uint32_t at, prof_num whole) {
+    const part *p = &b->parts.at[at];
     qn_prof_json_array(json);
     if (p->length) {
         qn_prof_json_bytes(json, p->path, p->length);
@@ -224,23 +230,24 @@ static void put_row(prof_json *json, const part *p, prof_num whole) {
     qn_prof_json_num(json, qn_prof_round2(p->device_total));
     qn_prof_json_num(json, qn_prof_round2(p->device_self));
     qn_prof_json_dbl(json, qn_prof_round_places(p->flops / 1e9, 6));
-    qn_prof_json_num(json, qn_prof_view_percent(p->total, whole));
+    qn_prof_json_num(json, qn_prof_view_percent(weight(b, at), whole));
     qn_prof_json_array_end(json);
 }
 
 static void put_view(prof_json *json, const builder *b, const uint32_t *order, size_t n) {
-    static const prof_column columns[] = {{"Part", 0, "Labels from the outermost in"},
-                                          {"Calls", 1, "Times the part was entered"},
-                                          {"Operators", 1, "Operators right in it, those of parts under it not counted"},
-                                          {"Host Total (us)", 1, NULL},
-                                          {"Host Self (us)", 1, "Without the parts under it"},
-                                          {"Device Total (us)", 1, NULL},
-                                          {"Device Self (us)", 1, NULL},
-                                          {"GFLOP", 1, "Of the operators right in it"},
-                                          {"Share (%)", 1, "Host total, of all parts and what belongs to none"}};
-    prof_num whole = b->parts.at[0].total;
-    for (size_t i = 1; i < b->parts.n; i++) {
-        whole = b->parts.at[i].parent == PROF_NIL ? prof_add(whole, b->parts.at[i].total) : whole;
+    static const prof_column columns[] = {
+        {"Part", 0, "Labels from the outermost in"},
+        {"Calls", 1, "Times the part was entered"},
+        {"Operators", 1, "Operators right in it, those of parts under it not counted"},
+        {"Host Total (us)", 1, NULL},
+        {"Host Self (us)", 1, "Without the parts under it"},
+        {"Device Total (us)", 1, NULL},
+        {"Device Self (us)", 1, NULL},
+        {"GFLOP", 1, "Of the operators right in it"},
+        {"Share (%)", 1, "Device total where there is any, else host total; of all parts and what belongs to none"}};
+    prof_num whole = weight(b, 0);
+    for (uint32_t i = 1; i < (uint32_t)b->parts.n; i++) {
+        whole = b->parts.at[i].parent == PROF_NIL ? prof_add(whole, weight(b, i)) : whole;
     }
     qn_prof_json_object(json);
     qn_prof_json_key(json, "metadata");
@@ -248,11 +255,11 @@ static void put_view(prof_json *json, const builder *b, const uint32_t *order, s
     qn_prof_json_key(json, "title");
     qn_prof_json_text(json, "Parts of the model");
     qn_prof_json_key(json, "sort");
-    qn_prof_json_text(json, "Host Total (us)");
+    qn_prof_json_text(json, b->on_device ? "Device Total (us)" : "Host Total (us)");
     qn_prof_json_object_end(json);
     qn_prof_view_table(json, columns, sizeof columns / sizeof *columns);
     for (size_t i = 0; i < n; i++) {
-        put_row(json, &b->parts.at[order[i]], whole);
+        put_row(json, b, order[i], whole);
     }
     qn_prof_json_array_end(json);
     qn_prof_json_object_end(json);
@@ -274,6 +281,7 @@ qn_status qn_prof_view_parts(const prof_view_context *context, prof_json *json, 
     if (status == QN_OK) {
         status = link_parts(&b, order);
     }
+    for (size_t i = 0; i < b.parts.n; i++) b.on_device |= prof_gt(b.parts.at[i].device_total, prof_int(0));
     size_t n = b.parts.n - 1;
     if (status == QN_OK && b.parts.at[0].operators) {
         order[n++] = 0;

@@ -28,7 +28,7 @@ struct qn_recorder {
     uint32_t n_rings;
 
     _Atomic uint32_t recording;
-    _Atomic uint64_t ids, correlations;
+    _Atomic uint64_t ids;
     uint64_t base, base_wall; /* the same moment on both clocks */
     uint64_t phase_start;     /* of the schedule: records that began before it are not written */
     uint64_t window_start;    /* where the last file ended */

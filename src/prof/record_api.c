@@ -12,15 +12,6 @@ static qn_trace_ring *recording_ring(const qn_context *context) {
     return qn_trace_on(ring) ? ring : NULL;
 }
 
-static uint32_t name_of(qn_trace_ring *ring, const char *name) {
-    return qn_trace_label_of(ring, QN_TRACE_NO_PARENT, 0, name ? name : "");
-}
-
-/* A time that was given counts as used, so that what ends later on this thread ends later in the file. */
-static void note_time(qn_trace_ring *ring, uint64_t end) {
-    if (end > ring->last_time) ring->last_time = end;
-}
-
 /* ---- Parts and steps ---------------------------------------------------------------------------------------------- */
 
 void qn_record_push(qn_context *context, qn_part part, const char *label) {
@@ -87,7 +78,7 @@ void qn_record_counter(qn_context *context, const char *name, double value) {
     qn_trace_ring *ring = recording_ring(context);
     if (!ring) return;
     uint64_t now = qn_trace_time(ring);
-    uint64_t body[4] = {now, now, name_of(ring, name), qn_trace_bits(value)};
+    uint64_t body[4] = {now, now, qn_run_trace_name(ring, name), qn_trace_bits(value)};
     qn_trace_write(ring, QN_TRACE_COUNTER, 0, body, 4);
 }
 
@@ -110,9 +101,7 @@ uint64_t qn_record_last_op(qn_context *context) {
 
 uint64_t qn_record_correlation(qn_context *context) {
     qn_trace_ring *ring = recording_ring(context);
-    if (!ring) return 0;
-    qn_recorder *recorder = ring->recorder;
-    return 1 + atomic_fetch_add_explicit(&recorder->correlations, 1, memory_order_relaxed);
+    return ring ? qn_trace_next_id(ring) : 0; /* ids are unique as well, and plans draw from them too */
 }
 
 /* Times this clock can have; beyond 2^62 arithmetic on them could overflow. */
@@ -130,11 +119,11 @@ uint64_t qn_record_host_work(qn_context *context, const qn_record_host *work) {
     body[3] = qn_trace_bits(work->flops);
     body[4] = work->bytes;
     body[5] = ring->label | (uint64_t)n_src << 48;
-    body[6] = name_of(ring, work->name);
+    body[6] = qn_run_trace_name(ring, work->name);
     for (int i = 0; i < n_src; i++)
         if (work->src[i] && (work->src[i]->rank < 0 || work->src[i]->rank > QN_MAX_RANK)) return 0;
     unsigned n = 7 + qn_run_trace_shapes(work->src, n_src, body + 7);
-    note_time(ring, work->end);
+    if (work->end > ring->last_time) ring->last_time = work->end; /* what ends later on this thread ends later in the file */
     ring->last_op = body[2];
     qn_trace_write(ring, QN_TRACE_HOST, 0, body, n);
     return body[2];
@@ -142,34 +131,13 @@ uint64_t qn_record_host_work(qn_context *context, const qn_record_host *work) {
 
 void qn_record_runtime(qn_context *context, const char *name, uint64_t start, uint64_t end, uint64_t correlation) {
     qn_trace_ring *ring = recording_ring(context);
-    if (!ring || !sound(start, end)) return;
-    uint64_t body[5] = {start, end, name_of(ring, name), correlation, ring->open_op};
-    note_time(ring, end);
-    qn_trace_write(ring, QN_TRACE_RUNTIME, 0, body, 5);
+    if (ring && sound(start, end)) qn_run_trace_runtime(ring, name, start, end, correlation);
 }
-
-static uint64_t pair(uint32_t low, uint32_t high) { return low | (uint64_t)high << 32; }
 
 void qn_record_device_work(qn_context *context, const qn_record_work *w) {
     qn_trace_ring *ring = recording_ring(context);
     if (!ring || !w || w->size != sizeof *w || (unsigned)w->kind >= QN_DEVICE_WORK_COUNT || !sound(w->start, w->end)) return;
-    uint32_t blocks, occupancy;
-    memcpy(&blocks, &w->blocks_per_sm, sizeof blocks);
-    memcpy(&occupancy, &w->occupancy, sizeof occupancy);
-    uint64_t body[13] = {w->start,
-                         w->end,
-                         pair(name_of(ring, w->name), w->shared_memory),
-                         w->correlation,
-                         w->op,
-                         pair((uint32_t)w->device, (uint32_t)w->queue),
-                         qn_trace_bits(w->flops),
-                         w->bytes,
-                         pair(w->grid[0], w->grid[1]),
-                         pair(w->grid[2], w->block[0]),
-                         pair(w->block[1], w->block[2]),
-                         pair(blocks, occupancy),
-                         ring->label};
-    qn_trace_write(ring, QN_TRACE_DEVICE, (unsigned)w->kind, body, 13);
+    qn_run_trace_work(ring, w);
 }
 
 void qn_record_link(qn_context *context, uint64_t forward_op, uint64_t backward_op) {

@@ -1,4 +1,5 @@
-/* Reading and unpacking. A gzip bomb costs time but no memory: text goes through one window, and max_text ends it. */
+/* Reading and unpacking. Text goes through one window. What is kept of it grows with its events, so gzip data that unpacks far better
+ * than any trace is taken for a bomb and ends with an error; so does text beyond max_text. */
 #include "prof/trace_source.h"
 
 #include <errno.h>
@@ -11,6 +12,8 @@
 #include "prof/inflate.h"
 #include "prof/json_scan.h"
 
+/* Events all alike but for their times and ids pack to a 55th of their size. */
+enum { MOST_TIMES = 200, SMALL_TEXT = 256 * 1024 * 1024 };
 enum { PACKED_BYTES = 128 * 1024, WINDOW_BYTES = 512 * 1024, LARGEST_WINDOW = 256 * 1024 * 1024 };
 
 struct prof_source {
@@ -100,10 +103,15 @@ static qn_status take_header(prof_source *source, qn_error *error) {
     unsigned char head[10], size[2];
     uint64_t at = source->done - unread(source);
     qn_status status = take_bytes(source, head, sizeof head, error);
+    int found = status == QN_OK && head[0] == 0x1f && head[1] == 0x8b;
+    if (at > 0 && !found && (status == QN_OK || status == QN_FORMAT)) {
+        return qn_error_set(error, QN_FORMAT, "%s: stored byte %llu: what follows the gzip data is not gzip", source->path,
+                            (unsigned long long)at);
+    }
     if (status != QN_OK) {
         return status;
     }
-    if (head[0] != 0x1f || head[1] != 0x8b || head[2] != DEFLATED || (head[3] & RESERVED)) {
+    if (!found || head[2] != DEFLATED || (head[3] & RESERVED)) {
         return qn_error_set(error, QN_FORMAT, "%s: stored byte %llu: the file's name ends in .gz, but this is no gzip header",
                             source->path, (unsigned long long)at);
     }
@@ -282,6 +290,21 @@ static qn_status make_room(prof_window *window, size_t keep, qn_error *error) {
     return set_capacity(window, window->capacity * 2, error);
 }
 
+static qn_status check_size(const prof_source *source, qn_error *error) {
+    uint64_t limit = source->options.max_text ? source->options.max_text : 1ull << 40;
+    if (source->text > limit) {
+        return qn_error_set(error, QN_FORMAT, "%s: more than %llu bytes of text after unpacking, which is the limit",
+                            source->path, (unsigned long long)limit);
+    }
+    if (source->gz && !source->options.max_text && source->text > SMALL_TEXT && source->text / MOST_TIMES > source->done) {
+        return qn_error_set(error, QN_FORMAT,
+                            "%s: stored byte %llu: the gzip data unpacks to more than %d times its size, which no trace does; if "
+                            "this one is sound, unpack it first",
+                            source->path, (unsigned long long)source->done, MOST_TIMES);
+    }
+    return QN_OK;
+}
+
 qn_status qn_prof_window_refill(prof_window *window, size_t keep, qn_error *error) {
     prof_source *source = window->source;
     if (source->options.cancel && *source->options.cancel) {
@@ -301,12 +324,7 @@ qn_status qn_prof_window_refill(prof_window *window, size_t keep, qn_error *erro
     window->length += got;
     window->last = got < room;
     memset(window->at + window->length, 0, PROF_SCAN_PAD + 1);
-    uint64_t limit = source->options.max_text ? source->options.max_text : 1ull << 40;
-    if (source->text > limit) {
-        return qn_error_set(error, QN_FORMAT, "%s: more than %llu bytes of text after unpacking, which is the limit",
-                            source->path, (unsigned long long)limit);
-    }
-    return QN_OK;
+    return check_size(source, error);
 }
 
 double qn_prof_window_share(const prof_window *window, const char *p) {

@@ -142,28 +142,12 @@ static inline qn_status compute(const qn_run *r, const qn_plan_step *s, qn_error
     return QN_OK;
 }
 
-/* Interns a label's path in the ring, part by part, so that time adds up by part. */
-static uint32_t ring_label(qn_trace_ring *ring, const char *path) {
-    uint32_t label = ring->label;
-    while (*path) {
-        char part[QN_TRACE_LABEL_MAX + 1];
-        const char *end = strstr(path, " / ");
-        size_t n = end ? (size_t)(end - path) : strlen(path);
-        if (n > QN_TRACE_LABEL_MAX) n = QN_TRACE_LABEL_MAX;
-        memcpy(part, path, n);
-        part[n] = 0;
-        label = qn_trace_label_of(ring, label, 0, part);
-        path = end ? end + 3 : "";
-    }
-    return label;
-}
-
 /* With the time taken, for the ring, for the plan's own statistics, or both. The label is in force for bodies as well. */
 static qn_status compute_seen(const qn_run *r, const qn_schedule *x, qn_plan_step *s, qn_error *error) {
     qn_trace_ring *ring = r->ring;
     qn_trace_span span;
     uint32_t around = ring ? ring->label : 0;
-    if (ring) ring->label = ring_label(ring, qn_ir_string(x->graph, x->graph->nodes.at[s->node].label));
+    if (ring) ring->label = qn_run_trace_label(ring, qn_ir_string(x->graph, x->graph->nodes.at[s->node].label));
     uint64_t start = qn_clock_now();
     if (ring) qn_trace_begin(ring, &span);
     qn_status status = compute(r, s, error);
@@ -213,7 +197,7 @@ static qn_status run_all(qn_plan *p, qn_pool *pool, qn_trace_ring *ring, qn_erro
     if (!p->device) return run_steps(p, pool, ring, 0, (int32_t)p->current->schedule->steps.n, error);
     for (size_t i = 0; i < p->current->segments.n; i++) {
         qn_segment *segment = &p->current->segments.at[i];
-        if (segment->on_device) QN_TRY(qn_segment_run(p, p->current, segment, error));
+        if (segment->on_device) QN_TRY(qn_segment_run(p, p->current, segment, ring, error));
         else QN_TRY(run_steps(p, pool, ring, segment->first, segment->end, error));
     }
     return QN_OK;
@@ -222,8 +206,10 @@ static qn_status run_all(qn_plan *p, qn_pool *pool, qn_trace_ring *ring, qn_erro
 qn_status qn_plan_run(qn_plan *p, qn_context *context, qn_error *error) {
     if (!p) return qn_error_set(error, QN_ARGUMENT, "a plan is needed");
     qn_pool *pool = context ? context->pool : NULL;
+    qn_trace_ring *ring = context && qn_trace_on(context->ring) ? context->ring : NULL;
+    if (ring) p->is_traced = 1;
     if (p->n_unset || p->is_stale || !p->memory_ready) QN_TRY(prepare_run(p, pool, error));
-    qn_status status = run_all(p, pool, context && qn_trace_on(context->ring) ? context->ring : NULL, error);
+    qn_status status = run_all(p, pool, ring, error);
     atomic_store_explicit(&p->cancelled, 0, memory_order_relaxed);
     if (status == QN_OK && p->feeds.n) feed_inputs(p);
     return status;

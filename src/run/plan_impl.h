@@ -38,6 +38,7 @@ typedef struct qn_segment {
     qn_transfers in, out;
     const void **in_at;
     void **out_at;
+    double *times; /* of the program's steps in nanoseconds, NULL: it is not timed */
 } qn_segment;
 
 typedef struct qn_device_side {
@@ -90,6 +91,7 @@ struct qn_plan {
     uint64_t memory_bytes;
     int memory_ready;   /* every leaf and pack of `current` has memory and data */
     uint64_t n_uploads; /* to the device, so far */
+    int is_traced;      /* some run was recorded: programs made from now on time their steps */
     _Atomic int cancelled;
 };
 
@@ -120,8 +122,10 @@ qn_status qn_plan_ready(qn_plan *p, qn_pool *pool, qn_error *error);
 /* segments.c */
 qn_status qn_segments_split(qn_plan *p, qn_special *x, qn_error *error);
 qn_status qn_segments_finish(qn_plan *p, qn_special *x, qn_error *error);
-qn_status qn_segment_run(qn_plan *p, qn_special *x, qn_segment *segment, qn_error *error);
+qn_status qn_segment_run(qn_plan *p, qn_special *x, qn_segment *segment, qn_trace_ring *ring, qn_error *error);
 void qn_segments_destroy(qn_special *x);
+/* segment_trace.c: after a run from start to end, the times of its steps into the plan and, unless it is NULL, the ring */
+qn_status qn_segment_seen(qn_schedule *x, qn_segment *segment, qn_trace_ring *ring, uint64_t start, uint64_t end, qn_error *error);
 /* Where a value lies on the device, when that is where its newest copy is. */
 int qn_segments_newest_on_device(const qn_plan *p, qn_val value);
 

@@ -183,6 +183,13 @@ static int last_on_device(const qn_special *x) {
     return last;
 }
 
+/* Steps that are timed never overlap, so only on request. */
+static int is_timed(const qn_plan *p) {
+    qn_device_info info = {.size = sizeof info};
+    qn_device_describe(p->device, &info);
+    return (p->is_traced || (p->flags & QN_PLAN_TIMED)) && (info.features & QN_DEVICE_TIMESTAMPS);
+}
+
 static qn_status make_program(qn_plan *p, qn_special *x, int number, const recipe *r, qn_error *error) {
     qn_segment *g = &x->segments.at[number];
     int n = 0;
@@ -205,12 +212,15 @@ static qn_status make_program(qn_plan *p, qn_special *x, int number, const recip
                             .n_inputs = (int)g->in.n,
                             .n_outputs = (int)g->out.n,
                             .inputs = r->in,
-                            .outputs = r->out};
+                            .outputs = r->out,
+                            .flags = is_timed(p) ? QN_PROGRAM_TIMED : 0};
     qn_program_destroy(g->program);
     g->program = NULL;
     g->in_at = qn_arena_alloc(&x->schedule->arena, g->in.n + 1, sizeof *g->in_at);
     g->out_at = qn_arena_alloc(&x->schedule->arena, g->out.n + 1, sizeof *g->out_at);
-    if (!g->in_at || !g->out_at) return qn_error_set(error, QN_NO_MEMORY, "no memory for a device's program");
+    g->times = o.flags ? qn_arena_alloc(&x->schedule->arena, (size_t)n, sizeof *g->times) : NULL;
+    if (!g->in_at || !g->out_at || (o.flags && !g->times))
+        return qn_error_set(error, QN_NO_MEMORY, "no memory for a device's program");
     return qn_program_create(p->device, &o, &g->program, error);
 }
 
@@ -256,7 +266,7 @@ static const void *host_bytes(const qn_special *x, qn_val root) {
     return t->data;
 }
 
-qn_status qn_segment_run(qn_plan *p, qn_special *x, qn_segment *g, qn_error *error) {
+qn_status qn_segment_run(qn_plan *p, qn_special *x, qn_segment *g, qn_trace_ring *ring, qn_error *error) {
     for (size_t i = 0; i < g->in.n; i++) {
         qn_transfer *t = &g->in.at[i];
         int constant = x->schedule->slots[t->root].storage == QN_STORAGE_CONSTANT;
@@ -265,7 +275,9 @@ qn_status qn_segment_run(qn_plan *p, qn_special *x, qn_segment *g, qn_error *err
         g->in_at[i] = fresh ? NULL : host_bytes(x, t->root);
     }
     for (size_t i = 0; i < g->out.n; i++) g->out_at[i] = x->schedule->tensors[g->out.at[i].root].data;
+    uint64_t start = ring ? qn_trace_time(ring) : 0;
     QN_TRY(qn_program_run(g->program, g->in_at, g->out_at, UINT64_C(60000000000), error));
+    QN_TRY(qn_segment_seen(x->schedule, g, ring, start, ring ? qn_trace_time(ring) : 0, error));
     for (size_t i = 0; i < g->in.n; i++) {
         p->n_uploads += g->in_at[i] != NULL;
         g->in.at[i].version = g->in.at[i].leaf >= 0 ? p->leaves.at[g->in.at[i].leaf].version : 1;

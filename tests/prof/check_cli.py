@@ -54,8 +54,8 @@ def write(path, text):
 
 
 def usage_errors(trace):
-    expect("no view", 2, ["which view"])
-    expect("no file", 2, ["of which file"], "overview")
+    expect("no view", 2, ["name a view"])
+    expect("no file", 2, ["needs a file or folder"], "overview")
     expect("unknown view", 2, ["overvieww"], "overvieww", trace)
     expect("unknown option", 2, ["--frob"], "overview", trace, "--frob")
     expect("option without value", 2, ["--worker", "value"], "overview", trace, "--worker")
@@ -123,6 +123,12 @@ def bad_input(work):
         path = write(os.path.join(work, "odd.pt.trace.json"), kept[name][0])
         check(name + " change nothing", run("operation_table", path, "--json").stdout == whole, "")
     packed = gzip.compress(good.encode())
+    bomb = os.path.join(work, "bomb.pt.trace.json.gz")
+    with gzip.open(bomb, "wb", compresslevel=1) as file:
+        for _ in range(272):
+            file.write(b" " * (1 << 20))
+    expect("gzip bomb", 1, ["bomb.pt.trace.json.gz: stored byte", "200 times"], "overview", bomb)
+    os.remove(bomb)
     for name, extension, data, words in (("packed under a plain name", "", packed, ["gzip", ".gz"]),
                                          ("plain under a packed name", ".gz", good.encode(), ["stored byte 0", "gzip header"]),
                                          ("packed and cut", ".gz", packed[:-30], ["stored byte", "unpacked byte"])):

@@ -1,6 +1,7 @@
 /* Plans on a device: the same numbers as on the CPU, what the device cannot run goes to the CPU and says so, state stays there, inputs
  * that did not change are not sent again. Without a device these say so and pass over. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -215,11 +216,70 @@ static void a_lost_device_is_a_status(void **state) {
     qn_graph_destroy(g);
 }
 
+typedef struct kernel_rows {
+    size_t n;
+    char text[8192];
+} kernel_rows;
+
+/* Without blanks, so that a row reads the same however it is spaced. */
+static qn_status keep_rows(void *user, const char *text, size_t length) {
+    kernel_rows *rows = user;
+    for (size_t i = 0; i < length && rows->n + 1 < sizeof rows->text; i++)
+        if (text[i] != ' ' && text[i] != '\n') rows->text[rows->n++] = text[i];
+    rows->text[rows->n] = 0;
+    return QN_OK;
+}
+
+/* Every step is an op with a kernel of its own, and the analyser finds all of them in order. */
+static void recorded_run_shows_the_device(void **state) {
+    (void)state;
+    NEED_DEVICE();
+    char folder[] = "quern-device-XXXXXX";
+    qn_error e = {QN_OK, ""};
+    qn_graph *g = mixed();
+    qn_plan *p = plan_of(g, device, 0);
+    qn_context *context;
+    qn_recorder *recorder;
+    qn_profile *profile;
+    const char *path;
+    float x[32], w[64];
+    fill(w, 64, 3);
+    fill(x, 32, 5);
+    set(p, "w", 2, (int64_t[]){8, 8}, w);
+    set(p, "x", 2, (int64_t[]){4, 8}, x);
+    assert_non_null(mkdtemp(folder));
+    qn_recorder_options o = qn_recorder_options_default();
+    o.folder = folder;
+    assert_int_equal(qn_recorder_create(&o, &recorder, &e), QN_OK);
+    assert_int_equal(qn_context_create(NULL, &context), QN_OK);
+    assert_int_equal(qn_recorder_attach(recorder, context, "main", &e), QN_OK);
+    for (int i = 0; i < 3; i++) assert_int_equal(qn_plan_run(p, context, &e), QN_OK);
+    assert_int_equal(qn_recorder_write(recorder, &path, &e), QN_OK);
+    assert_int_equal(qn_profile_open(path, NULL, &profile, &e), QN_OK);
+    assert_int_equal(qn_profile_load(profile, 0, 0, 0, &e), QN_OK);
+    qn_profile_info info = {.size = sizeof info};
+    assert_int_equal(qn_profile_trace_info(profile, 0, 0, 0, &info), QN_OK);
+    assert_int_equal(info.nodes_dropped + info.orphan_kernels + info.events_broken, 0);
+    qn_plan_totals totals = {.size = sizeof totals};
+    assert_int_equal(qn_plan_describe(p, &totals), QN_OK);
+    assert_int_equal(totals.n_segments, 2);
+    kernel_rows rows = {0, ""};
+    assert_int_equal(qn_profile_view(profile, "kernel_table", NULL, keep_rows, &rows, &e), QN_OK);
+    assert_non_null(strstr(rows.text, "[\"mul_mat\",\"No\",6,"));
+    assert_non_null(strstr(rows.text, "[\"soft_max\",\"No\",3,"));
+    qn_profile_close(profile);
+    remove(path);
+    remove(folder);
+    qn_context_destroy(context);
+    qn_recorder_destroy(recorder);
+    qn_plan_destroy(p);
+    qn_graph_destroy(g);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(device_and_cpu_share_a_graph),
-        cmocka_unit_test(unchanged_inputs_are_not_sent_again),
-        cmocka_unit_test(fed_state_stays_on_the_device),
+        cmocka_unit_test(device_and_cpu_share_a_graph),  cmocka_unit_test(unchanged_inputs_are_not_sent_again),
+        cmocka_unit_test(fed_state_stays_on_the_device), cmocka_unit_test(recorded_run_shows_the_device),
         cmocka_unit_test(a_lost_device_is_a_status),
     };
     return cmocka_run_group_tests(tests, open_once, close_once);

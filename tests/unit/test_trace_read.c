@@ -227,7 +227,8 @@ static void every_damage_to_gzip_is_named(void **state) {
     }
     memcpy(bad, good, n);
     memcpy(bad + n, "not gzip, but long enough", 20);
-    assert_refused(*state, bad, n + 20, "no gzip header");
+    assert_refused(*state, bad, n + 20, "what follows the gzip data is not gzip");
+    assert_refused(*state, bad, n + 3, "what follows the gzip data is not gzip");
 }
 
 static void checksums_are_those_of_zlib(void **state) {
