@@ -16,6 +16,7 @@ static const verb verbs[] = {
     {"inspect", cmd_inspect, "list the metadata and tensors of a model file"},
     {"quantize", cmd_quantize, "write a model with its weights in another type"},
     {"convert", cmd_convert, "a GGUF file from safetensors or a llama2.c checkpoint"},
+    {"eval", cmd_eval, "how well a model predicts a text, or its raw logits"},
     {"plan", cmd_plan, "what a graph will allocate, and where each node will run"},
     {"train", cmd_train, "train one of the example networks"},
     {"graph", cmd_graph, "print, check, draw or count a graph from .qir text"},

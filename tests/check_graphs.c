@@ -9,6 +9,7 @@
 #include <quern/plan.h>
 
 #include "check_graphs.h"
+#include "pass/pass.h"
 #include "check_patterns.h"
 
 enum { MAX_NODES = 40, MAX_ELEMENTS = 200, POOL_BYTES = QC_GRAPH_BYTES };
@@ -326,7 +327,7 @@ static void check_graph(uint64_t seed, char *want, char *got) {
     check_bits(seed, "planning", qc_graph_run(g, QN_PLAN_NO_PASSES, &here, got), got, n, want);
     const char *name;
     for (int i = 0; (name = qn_graph_pass_name(i, NULL)); i++) {
-        if (qn_graph_pass(g, name, &better, NULL, &e) != QN_OK) {
+        if (qn_pass_one(g, name, &better, NULL, &e) != QN_OK) {
             qc_fail(NULL, "seed %llu: %s", (unsigned long long)seed, e.text);
             continue;
         }

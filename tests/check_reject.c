@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/reason.h"
 #include "check.h"
 #include "check_reject.h"
 

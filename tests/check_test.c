@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/reason.h"
 #include "check.h"
 
 enum { ROOM = 1 << 22, MOST_ELEMENTS = 1500 };

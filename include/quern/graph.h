@@ -22,11 +22,8 @@ QN_API qn_status qn_graph_error(const qn_graph *graph, qn_error *error);
 /* A symbol with bounds, standing for an extent known only at run time. Returns the dim to put into shapes; the same name again
  * gives the same dim. While the graph is built its shapes are checked at the symbol's upper bound. */
 QN_API int64_t qn_graph_symbol(qn_graph *graph, const char *name, int64_t least, int64_t most, int64_t multiple_of);
-/* Sums, differences, products and exact quotients of dims, symbolic or not. */
-QN_API int64_t qn_graph_dim_add(qn_graph *graph, int64_t a, int64_t b);
-QN_API int64_t qn_graph_dim_sub(qn_graph *graph, int64_t a, int64_t b);
-QN_API int64_t qn_graph_dim_mul(qn_graph *graph, int64_t a, int64_t b);
-QN_API int64_t qn_graph_dim_div(qn_graph *graph, int64_t a, int64_t b);
+/* The sum, difference, product or exact quotient of two dims, symbolic or not; op is one of + - * /. */
+QN_API int64_t qn_graph_dim(qn_graph *graph, char op, int64_t a, int64_t b);
 
 /* Leaves. Names are unique among inputs and among params. */
 QN_API qn_val qn_graph_input(qn_graph *graph, const char *name, qn_dtype dtype, int rank, const int64_t *shape);
@@ -154,8 +151,6 @@ typedef struct qn_pass_options {
 
 /* Passes by number, from 0, in the order in which qn_graph_optimise runs them; NULL past the last. */
 QN_API const char *qn_graph_pass_name(int number, const char **summary);
-/* One pass by name. *changed is how many things it did, 0 when the graph is as it was. */
-QN_API qn_status qn_graph_pass(const qn_graph *graph, const char *name, qn_graph **out, int32_t *changed, qn_error *error);
 /* All of them, or those the options name; options may be NULL. */
 QN_API qn_status qn_graph_optimise(const qn_graph *graph, const qn_pass_options *options, qn_graph **out, qn_error *error);
 

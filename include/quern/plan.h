@@ -84,7 +84,8 @@ typedef struct qn_plan_step_info {
 /* Step by number, 0 <= step < n_steps: those of the graph, then those of the bodies of each of them in turn. Strings live as long as the plan keeps its binding. */
 QN_API qn_status qn_plan_step_describe(const qn_plan *plan, int32_t step, qn_plan_step_info *info);
 
-/* Bytes for an input or a param, by name; copied, dense, checked for dtype and shape. They stay until set again. Extents that are
+/* Bytes for an input or a param, by name; copied, dense, checked for dtype and shape; a tensor without data means zeros, as state
+ * begins. They stay until set again. Extents that are
  * symbols of the graph may differ from run to run: the plan is specialised to them at the next run, and keeps the last few
  * specialisations. Memory is allocated at the first of these calls or the first run. */
 QN_API qn_status qn_plan_set(qn_plan *plan, const char *name, const qn_tensor *tensor, qn_error *error);

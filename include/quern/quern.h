@@ -53,7 +53,6 @@ typedef enum qn_reason {
 /* "INVALID", and the one-line meaning. An unknown number gives "UNKNOWN". Never NULL. */
 QN_API const char *qn_status_name(qn_status status);
 QN_API const char *qn_status_meaning(qn_status status);
-QN_API const char *qn_reason_name(qn_reason reason);
 
 /* An error with its story. Each layer that passes it on may put a sentence in front: "loading model.gguf: tensor 3: ...". */
 typedef struct qn_error {
@@ -450,8 +449,6 @@ QN_API qn_status qn_infer(const qn_request *request, qn_tensor *out, int *n_out,
 QN_API qn_status qn_workspace_bytes(const qn_request *request, size_t *bytes, qn_result *result);
 /* The sentence of a result: "soft_max: mask: axis 1 has extent 7, expected 8". Returns the length it wanted, as snprintf. */
 QN_API int qn_result_format(const qn_result *result, char *text, size_t size);
-/* The same as a qn_error, to be wrapped and passed on. */
-QN_API qn_status qn_result_to_error(const qn_result *result, qn_error *error);
 
 typedef struct qn_counters {
     uint64_t accepted, invalid, unsupported, unexpected, failed; /* failed: workspace, device, range, user */
@@ -474,4 +471,5 @@ QN_API uint64_t qn_context_events(const qn_context *context);
 #include <quern/profile.h>
 #include <quern/record.h>
 #include <quern/text.h>
+#include <quern/model.h>
 #endif

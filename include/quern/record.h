@@ -86,17 +86,6 @@ QN_API void qn_recorder_destroy(qn_recorder *recorder);
 QN_API qn_status qn_recorder_attach(qn_recorder *recorder, qn_context *context, const char *thread, qn_error *error);
 QN_API void qn_recorder_detach(qn_context *context);
 
-/* A device that work will be recorded for, in the order of their numbers. Fields that are 0 or NULL are left out. */
-typedef struct qn_record_device {
-    uint32_t size; /* sizeof(qn_record_device) */
-    int32_t compute_major, compute_minor;
-    int32_t cores;
-    const char *name;
-    uint64_t memory;
-    uint64_t clock_bound; /* nanoseconds by which its times may differ from the host's */
-} qn_record_device;
-QN_API qn_status qn_recorder_add_device(qn_recorder *recorder, const qn_record_device *device, qn_error *error);
-
 /* Writes what was recorded since the last file, whole or not at all; *path (may be NULL) stays valid until the next call. Ranges
  * that are still open are left for the file in which they close. */
 QN_API qn_status qn_recorder_write(qn_recorder *recorder, const char **path, qn_error *error);
@@ -140,51 +129,6 @@ QN_API void qn_record_memory(qn_context *context, const void *address, int64_t b
 QN_API void qn_record_counter(qn_context *context, const char *name, double value);
 
 /* ---- For executors: work with times of its own -------------------------------------------------------------------- */
-
-/* Now, on the clock of the records; later than any time this context gave or was given before. 0 when nothing is recorded. */
-QN_API uint64_t qn_record_time(qn_context *context);
-/* Id of the innermost op that is open, else 0; and of the last op that ended. */
-QN_API uint64_t qn_record_open_op(qn_context *context);
-QN_API uint64_t qn_record_last_op(qn_context *context);
-/* A number that ties a submission to the device work it starts. Unique in the recorder. */
-QN_API uint64_t qn_record_correlation(qn_context *context);
-
-/* Host work that is no dispatcher call: a kernel inside an op, a step of a plan, a collective ("gloo:all_reduce"). */
-typedef struct qn_record_host {
-    uint32_t size; /* sizeof(qn_record_host) */
-    int32_t n_src;
-    const char *name;
-    uint64_t start, end; /* inside the op that is open, if one is */
-    double flops;        /* 0: not known */
-    uint64_t bytes;
-    const qn_tensor *const *src; /* shapes to write down, n_src of them */
-} qn_record_host;
-/* Returns the id it gave the event; 0 when nothing is recorded. */
-QN_API uint64_t qn_record_host_work(qn_context *context, const qn_record_host *work);
-
-/* A call into a device's driver on this thread: submit, copy, wait. It belongs to the op that is open. */
-QN_API void qn_record_runtime(qn_context *context, const char *name, uint64_t start, uint64_t end, uint64_t correlation);
-
-typedef enum qn_device_work { QN_DEVICE_KERNEL, QN_DEVICE_COPY, QN_DEVICE_FILL, QN_DEVICE_WORK_COUNT } qn_device_work;
-
-typedef struct qn_record_work {
-    uint32_t size; /* sizeof(qn_record_work) */
-    qn_device_work kind;
-    const char *name;
-    uint64_t start, end;  /* already on the host's clock */
-    uint64_t correlation; /* of the submission that started it */
-    uint64_t op;          /* id of the op it serves (qn_record_open_op at submission); 0: none */
-    int32_t device, queue;
-    double flops;
-    uint64_t bytes;
-    uint32_t grid[3], block[3]; /* kernels: workgroups and their size; grid[0] 0: not known */
-    uint32_t shared_memory;
-    float blocks_per_sm, occupancy; /* 0: not known */
-} qn_record_work;
-QN_API void qn_record_device_work(qn_context *context, const qn_record_work *work);
-
-/* That the op with the second id is the gradient of the op with the first. */
-QN_API void qn_record_link(qn_context *context, uint64_t forward_op, uint64_t backward_op);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,7 @@
 /* Status codes and the error that carries its story. The texts come from the tables, so a code cannot lack its words. */
 #include <stdarg.h>
+
+#include "base/reason.h"
 #include <stdio.h>
 
 #include <quern/quern.h>

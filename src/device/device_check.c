@@ -1,5 +1,6 @@
 /* The shared front of all devices: checks once, so that backends can trust. Steps go through the op table's own guard, as a
  * request does, with their arena standing in for memory; what it finds out about bytes is handed on, for the barriers. */
+#include "base/reason.h"
 #include "device/device.h"
 
 #include "base/arena.h"

@@ -1,6 +1,7 @@
 /* Adding nodes. A node enters only through the op's own guard and shape rule, run on descriptors without data. When symbols are
  * about, the rule is asked at several bindings and the answers are explained as sums and products of symbols; an answer that
  * cannot be explained (a rounded quotient, say) keeps its number at the upper bounds, and the binding decides at run time. */
+#include "base/reason.h"
 #include "ir/graph.h"
 
 static void describe(const qn_shape *s, qn_tensor *t) {
@@ -113,12 +114,12 @@ static int64_t explain_product(qn_graph *g, int64_t at_most, const int64_t *lowe
         if (lowered[s] != at_most && e == 0) return at_most;
         for (; e > 0; e--) {
             if (qn_mul_overflow(all, most, &all)) return at_most;
-            product = qn_graph_dim_mul(g, product, symbol_dim(g, s));
+            product = qn_graph_dim(g, '*', product, symbol_dim(g, s));
         }
     }
     int64_t common = common_divisor(all, at_most), scale = common ? at_most / common : 0, whole;
     if (scale == 0 || qn_mul_overflow(scale, all, &whole)) return at_most;
-    return qn_graph_dim_div(g, qn_graph_dim_mul(g, scale, product), all / common);
+    return qn_graph_dim(g, '/', qn_graph_dim(g, '*', scale, product), all / common);
 }
 
 /* An extent as a number plus and minus multiples of symbols, of whatever sign; at_most when a number on the way does not fit. */
@@ -130,15 +131,15 @@ static int64_t explain_sum(qn_graph *g, int64_t at_most, const int64_t *lowered,
         if (qn_mul_overflow(times / common, g->symbols.at[s].most, &whole) || qn_add_overflow(size, whole, &size)) return at_most;
         if (qn_mul_overflow(drop, g->symbols.at[s].most / step[s], &whole) || qn_add_overflow(constant, -whole, &constant))
             return at_most;
-        int64_t term = qn_graph_dim_mul(g, times / common, symbol_dim(g, s));
-        term = qn_graph_dim_div(g, term, step[s] / common);
-        if (drop > 0) plus = qn_graph_dim_add(g, plus, term);
-        else minus = qn_graph_dim_add(g, minus, term);
+        int64_t term = qn_graph_dim(g, '*', times / common, symbol_dim(g, s));
+        term = qn_graph_dim(g, '/', term, step[s] / common);
+        if (drop > 0) plus = qn_graph_dim(g, '+', plus, term);
+        else minus = qn_graph_dim(g, '+', minus, term);
     }
     if (constant > 0 && qn_add_overflow(size, constant, &whole)) return at_most;
-    if (constant > 0) plus = qn_graph_dim_add(g, plus, constant);
-    plus = qn_graph_dim_sub(g, plus, minus);
-    return constant < 0 ? qn_graph_dim_sub(g, plus, -constant) : plus;
+    if (constant > 0) plus = qn_graph_dim(g, '+', plus, constant);
+    plus = qn_graph_dim(g, '-', plus, minus);
+    return constant < 0 ? qn_graph_dim(g, '-', plus, -constant) : plus;
 }
 
 /* An expression for an extent from its values at the upper bounds and with each symbol lowered a step: a sum when that also predicts all

@@ -1,5 +1,6 @@
 /* Symbolic extents: small expressions over symbols, evaluated exactly or not at all. */
 #include <stdio.h>
+#include <string.h>
 
 #include "ir/graph.h"
 
@@ -116,10 +117,14 @@ static int64_t combine(qn_graph *g, qn_ir_dim_kind kind, int64_t a, int64_t b) {
     return -1;
 }
 
-int64_t qn_graph_dim_add(qn_graph *g, int64_t a, int64_t b) { return combine(g, QN_IR_DIM_ADD, a, b); }
-int64_t qn_graph_dim_sub(qn_graph *g, int64_t a, int64_t b) { return combine(g, QN_IR_DIM_SUB, a, b); }
-int64_t qn_graph_dim_mul(qn_graph *g, int64_t a, int64_t b) { return combine(g, QN_IR_DIM_MUL, a, b); }
-int64_t qn_graph_dim_div(qn_graph *g, int64_t a, int64_t b) { return combine(g, QN_IR_DIM_DIV, a, b); }
+int64_t qn_graph_dim(qn_graph *g, char op, int64_t a, int64_t b) {
+    static const char ops[] = "+-*/";
+    static const qn_ir_dim_kind kinds[] = {QN_IR_DIM_ADD, QN_IR_DIM_SUB, QN_IR_DIM_MUL, QN_IR_DIM_DIV};
+    const char *found = op ? strchr(ops, op) : NULL;
+    if (found) return combine(g, kinds[found - ops], a, b);
+    qn_ir_fail(g, QN_ARGUMENT, "extents have no operation '%c'", op);
+    return -1;
+}
 
 /* Expressions refer to earlier ones only and have few terms, so this ends soon. Parts may be negative: 2 in n - 5 + m. */
 static int evaluate(const qn_graph *g, int64_t dim, const int64_t *symbols, int64_t *value) {

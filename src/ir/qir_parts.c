@@ -93,7 +93,7 @@ static int product(qir_reader *r, int depth, int64_t *dim) {
         int times = qn_qir_accept(r, '*');
         if (!times && !qn_qir_accept(r, '/')) return 1;
         if (!atom(r, depth, &right)) return 0;
-        *dim = times ? qn_graph_dim_mul(r->g, *dim, right) : qn_graph_dim_div(r->g, *dim, right);
+        *dim = times ? qn_graph_dim(r->g, '*', *dim, right) : qn_graph_dim(r->g, '/', *dim, right);
         if (!qn_qir_check_graph(r, at)) return 0;
     }
 }
@@ -106,7 +106,7 @@ static int sum(qir_reader *r, int depth, int64_t *dim) {
         int plus = qn_qir_accept(r, '+');
         if (!plus && !qn_qir_accept(r, '-')) return 1;
         if (!product(r, depth, &right)) return 0;
-        *dim = plus ? qn_graph_dim_add(r->g, *dim, right) : qn_graph_dim_sub(r->g, *dim, right);
+        *dim = plus ? qn_graph_dim(r->g, '+', *dim, right) : qn_graph_dim(r->g, '-', *dim, right);
         if (!qn_qir_check_graph(r, at)) return 0;
     }
 }

@@ -150,6 +150,8 @@ qn_status qn_ref_set_rows(const qn_call *c) {
     return QN_OK;
 }
 
+qn_status qn_ref_store_rows(const qn_call *c) { return qn_ref_set_rows(c); }
+
 /* Whether a later row of the batch went to the same place. Looking at all of them keeps the op free of a table of places. */
 static int replaced(const qn_rows *it, const qn_tensor *idx, int64_t i, int64_t place) {
     for (int64_t later = i + 1; later < idx->shape[LAST]; later++)

@@ -1,6 +1,7 @@
 /* The sentence of a result record. Kept out of the dispatcher, which writes numbers only. */
 #include <stdio.h>
 
+#include "base/reason.h"
 #include "op/op.h"
 
 static const char *const sentences[] = {

@@ -168,7 +168,7 @@ static qn_status run_one(const pass *p, const qn_graph *from, const qn_pass_opti
 
 static const qn_pass_options no_options = {.size = sizeof no_options};
 
-qn_status qn_graph_pass(const qn_graph *graph, const char *name, qn_graph **out, int32_t *changed, qn_error *error) {
+qn_status qn_pass_one(const qn_graph *graph, const char *name, qn_graph **out, int32_t *changed, qn_error *error) {
     if (!graph || !name || !out) return qn_error_set(error, QN_ARGUMENT, "a graph and the name of a pass are needed");
     const pass *p = find(name, strlen(name));
     *out = NULL;

@@ -50,4 +50,7 @@ static inline void qn_pass_roll_back(qn_graph *g, qn_pass_mark mark) {
  * updated in place and the caller's own functions are not like that. */
 int qn_pass_is_pure(const qn_ir_node *n);
 
+/* One pass by name, for tests. *changed (may be NULL) is how many things it did, 0 when the graph is as it was. */
+qn_status qn_pass_one(const qn_graph *graph, const char *name, qn_graph **out, int32_t *changed, qn_error *error);
+
 #endif

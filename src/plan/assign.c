@@ -1,6 +1,7 @@
 /* Where each value lives and for how long. Views share the memory of what they look at; an op that may run in place takes over the
  * memory of a source that nobody needs afterwards; state is updated where it is. A root's lifetime covers every value that shares
  * its memory. */
+#include "base/reason.h"
 #include "plan/plan.h"
 
 /* Last node that reads each value; outputs are read after the end. */

@@ -59,7 +59,8 @@ typedef struct qn_plan_pack {
     qn_val root;
     size_t bytes;
     void *data;
-    int fresh; /* holds what the source holds */
+    int fresh;      /* holds what the source holds */
+    int32_t shared; /* who owns the data: whoever runs schedules, under this number, or (-1) the schedule */
 } qn_plan_pack;
 
 /* What a schedule is made for. */

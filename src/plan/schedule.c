@@ -1,5 +1,6 @@
 /* From a graph to a schedule: bind, optimise, lay out, share memory, then one step for each node that computes, with the kernel that
  * will run it. */
+#include "base/reason.h"
 #include "base/memory.h"
 #include "op/guard.h"
 #include "plan/bodies.h"
@@ -37,7 +38,7 @@ static int share_pack(qn_schedule *p, qn_plan_step *s) {
     }
     if (!QN_VEC_ROOM(&p->arena, &p->packs, 1)) return 0;
     s->packed = (int32_t)p->packs.n;
-    p->packs.at[p->packs.n++] = (qn_plan_pack){(int32_t)(s - p->steps.at), p->slots[source].root, s->cpu.packed_bytes, NULL, 0};
+    p->packs.at[p->packs.n++] = (qn_plan_pack){(int32_t)(s - p->steps.at), p->slots[source].root, s->cpu.packed_bytes, NULL, 0, -1};
     p->totals.packed_bytes += s->cpu.packed_bytes;
     return 1;
 }
@@ -215,7 +216,7 @@ void qn_schedule_destroy(qn_schedule *p) {
     if (!p) return;
     qn_allocator memory = qn_memory_default();
     for (size_t i = 0; i < p->packs.n; i++)
-        if (p->packs.at[i].data) memory.release(memory.user, p->packs.at[i].data, p->packs.at[i].bytes);
+        if (p->packs.at[i].data && p->packs.at[i].shared < 0) memory.release(memory.user, p->packs.at[i].data, p->packs.at[i].bytes);
     for (size_t i = 0; i < p->steps.n; i++) qn_plan_control_destroy(p->steps.at[i].control);
     qn_graph_destroy(p->graph);
     qn_arena_destroy(&p->arena);

@@ -9,6 +9,7 @@
 
 #include "base/arena.h"
 #include "base/trace.h"
+#include "prof/record_work.h"
 
 enum { QN_RECORD_DEVICES = 64, QN_RECORD_PATH = 1024 };
 

@@ -70,6 +70,7 @@ void qn_plan_destroy(qn_plan *p) {
     if (!p) return;
     qn_allocator memory = qn_memory_default();
     qn_plan_drop_specials(p);
+    qn_plan_packs_destroy(p);
     if (p->memory) memory.release(memory.user, p->memory, p->memory_bytes);
     for (size_t i = 0; i < p->leaves.n; i++)
         if (p->leaves.at[i].memory) memory.release(memory.user, p->leaves.at[i].memory, p->leaves.at[i].capacity);

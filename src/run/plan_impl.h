@@ -70,6 +70,15 @@ typedef struct qn_plan_feed_pair {
     int32_t leaf;
 } qn_plan_feed_pair;
 
+/* A param in the order a kernel wants it, for all specialisations. */
+typedef struct qn_shared_pack {
+    int32_t leaf;
+    qn_cpu_pack_fn pack;
+    size_t bytes;
+    void *data;
+    int fresh; /* holds what the param holds */
+} qn_shared_pack;
+
 enum { QN_PLAN_SPECIALS = 8 };
 
 struct qn_plan {
@@ -86,6 +95,7 @@ struct qn_plan {
     qn_special *specials[QN_PLAN_SPECIALS], *current;
     uint64_t clock;
     QN_VEC(qn_plan_feed_pair) feeds;
+    QN_VEC(qn_shared_pack) packs;
     QN_VEC(const char *) kept; /* outputs that stay on the device */
     void *memory;              /* arena and scratch of whichever schedule runs */
     uint64_t memory_bytes;
@@ -107,6 +117,12 @@ typedef struct qn_run {
 qn_status qn_run_steps(const qn_run *r, qn_schedule *x, int32_t first, int32_t end, qn_error *error);
 /* control.c: a step with bodies */
 qn_status qn_run_control(const qn_run *r, const qn_plan_step *s, qn_error *error);
+
+/* packs.c: memory for what the current schedule wants packed; what is in it; a param that was set anew; the end. */
+qn_status qn_plan_packs_allocate(qn_plan *p, qn_error *error);
+void qn_plan_packs_fill(qn_plan *p, qn_pool *pool);
+void qn_plan_packs_forget(qn_plan *p, const qn_plan_leaf *leaf);
+void qn_plan_packs_destroy(qn_plan *p);
 
 /* specialise.c */
 qn_status qn_plan_specialise(qn_plan *p, qn_error *error);

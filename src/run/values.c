@@ -47,24 +47,13 @@ static qn_status need_arena(qn_plan *p, qn_error *error) {
 
 static qn_status need_packs(qn_plan *p, qn_pool *pool, qn_error *error) {
     qn_schedule *s = p->current->schedule;
-    for (size_t i = 0; i < s->packs.n; i++) {
-        qn_plan_pack *pack = &s->packs.at[i];
-        if (!pack->data) {
-            QN_TRY(allocate(&pack->data, pack->bytes, "a packed param", error));
-            p->current->pointed = 0;
-        }
-    }
+    QN_TRY(qn_plan_packs_allocate(p, error));
     if (!p->current->pointed) {
         uint64_t arena = qn_plan_padded(s->totals.arena_bytes);
         qn_schedule_point(s, p->memory, (char *)p->memory + arena, leaf_at, p);
         p->current->pointed = 1;
     }
-    for (size_t i = 0; i < s->packs.n; i++) {
-        qn_plan_pack *pack = &s->packs.at[i];
-        const qn_plan_step *step = &s->steps.at[pack->step];
-        if (!pack->fresh && !step->on_device) qn_cpu_pack(pool, &step->call, &step->cpu, pack->data);
-        pack->fresh = 1;
-    }
+    qn_plan_packs_fill(p, pool);
     return QN_OK;
 }
 
@@ -92,8 +81,9 @@ static qn_status check_tensor(const qn_plan *p, const qn_plan_leaf *l, const qn_
     *bytes = 0;
     if (qn_tensor_bytes((qn_dtype)from->dtype, from->rank, from->shape, bytes) != QN_OK || *bytes > l->capacity)
         return qn_error_set(error, QN_INVALID, "'%s': its extents are beyond the bounds of the graph's symbols", l->name);
-    if (qn_tensor_count(from) && (!from->data || !qn_tensor_is_contiguous(from) || from->offset < 0 ||
-                                  (uint64_t)from->offset > from->size || *bytes > from->size - (uint64_t)from->offset))
+    if (qn_tensor_count(from) && from->data &&
+        (!qn_tensor_is_contiguous(from) || from->offset < 0 || (uint64_t)from->offset > from->size ||
+         *bytes > from->size - (uint64_t)from->offset))
         return qn_error_set(error, QN_INVALID, "'%s': the tensor must be dense and lie in its buffer", l->name);
     return QN_OK;
 }
@@ -129,11 +119,7 @@ static void note_set(qn_plan *p, qn_plan_leaf *l, const qn_tensor *from) {
     p->n_unset -= !l->is_set;
     l->is_set = 1;
     l->version++;
-    for (int i = 0; l->kind == QN_VALUE_PARAM && i < QN_PLAN_SPECIALS; i++) { /* packed copies are old now */
-        qn_special *x = p->specials[i];
-        for (size_t k = 0; x && k < x->schedule->packs.n; k++)
-            if (&p->leaves.at[x->leaf_of[x->schedule->packs.at[k].root]] == l) x->schedule->packs.at[k].fresh = 0;
-    }
+    qn_plan_packs_forget(p, l);
     if (l->kind == QN_VALUE_PARAM) p->memory_ready = 0;
 }
 
@@ -158,7 +144,8 @@ qn_status qn_plan_set(qn_plan *p, const char *name, const qn_tensor *tensor, qn_
         for (int i = 0; i < QN_PLAN_SPECIALS; i++)
             if (p->specials[i]) p->specials[i]->pointed = 0, p->memory_ready = 0;
     l->lent = NULL;
-    if (bytes) memcpy(l->memory, (const char *)tensor->data + tensor->offset, bytes);
+    if (bytes && tensor->data) memcpy(l->memory, (const char *)tensor->data + tensor->offset, bytes);
+    else if (bytes) memset(l->memory, 0, bytes);
     note_set(p, l, tensor);
     return QN_OK;
 }
@@ -182,6 +169,7 @@ qn_status qn_plan_lend(qn_plan *p, const char *name, const qn_tensor *tensor, qn
     QN_TRY(find_for_set(p, name, tensor, &l, &bytes, error));
     const qn_dtype_info *dtype = qn_dtype_describe((qn_dtype)tensor->dtype);
     uintptr_t at = (uintptr_t)tensor->data + (uintptr_t)tensor->offset;
+    if (bytes && !tensor->data) return qn_error_set(error, QN_ARGUMENT, "'%s': there is nothing to lend", name);
     if (l->kind != QN_VALUE_PARAM || is_updated(p, l))
         return qn_error_set(error, QN_INVALID, "'%s': only a param that no node updates can be lent", name);
     if (dtype->block == 1 && at % (uintptr_t)dtype->bytes)

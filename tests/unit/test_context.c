@@ -4,6 +4,7 @@
 
 #include <quern/quern.h>
 
+#include "base/reason.h"
 #include "cmocka_setup.h"
 
 typedef struct hooks {

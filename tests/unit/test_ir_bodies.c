@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "ir/rebuild.h"
+#include "pass/pass.h"
 
 #include "cmocka_setup.h"
 
@@ -357,7 +358,7 @@ static void passes_work_in_bodies(void **state) {
                         "  %4 = add %3 %1 : f32[2]\n  output %4 \"x\"\n}} : f32[2]\noutput %1 \"y\"\n");
     int32_t changed = 0;
     qn_graph *folded;
-    assert_int_equal(qn_graph_pass(g, "dce", &folded, &changed, &error), QN_OK);
+    assert_int_equal(qn_pass_one(g, "dce", &folded, &changed, &error), QN_OK);
     assert_int_equal(changed, 1);
     qn_graph_destroy(folded);
     qn_graph_destroy(better);
@@ -378,7 +379,7 @@ static void a_loop_and_its_trajectory_become_one(void **state) {
     for (size_t i = 0; i < g->nodes.n; i++) loops += g->nodes.at[i].op == QN_OP_scan_loop;
     assert_int_equal(loops, 3);
     assert_int_equal(qn_graph_verify(g, NULL, NULL), QN_OK);
-    assert_int_equal(qn_graph_pass(g, "cse", &better, NULL, &error), QN_OK);
+    assert_int_equal(qn_pass_one(g, "cse", &better, NULL, &error), QN_OK);
     assert_int_equal(qn_graph_verify(better, NULL, NULL), QN_OK);
     loops = 0;
     for (size_t i = 0; i < better->nodes.n; i++) loops += better->nodes.at[i].op == QN_OP_scan_loop;

@@ -2,6 +2,7 @@
  * Views of stride zero make such extents possible over a small buffer, so these are requests anybody could send. */
 #include <string.h>
 
+#include "base/reason.h"
 #include "cmocka_setup.h"
 #include "op/op_window.h"
 

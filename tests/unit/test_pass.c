@@ -3,6 +3,7 @@
 #include <dirent.h>
 
 #include "pass/rules.h"
+#include "pass/pass.h"
 
 #include "graph_run.h"
 
@@ -299,8 +300,8 @@ static void bad_options_are_refused(void **state) {
         assert_null(better);
         assert_true(strlen(error.text) > 10);
     }
-    assert_int_equal(qn_graph_pass(g, "nothing", &better, NULL, &error), QN_INVALID);
-    assert_int_equal(qn_graph_pass(g, NULL, &better, NULL, &error), QN_ARGUMENT);
+    assert_int_equal(qn_pass_one(g, "nothing", &better, NULL, &error), QN_INVALID);
+    assert_int_equal(qn_pass_one(g, NULL, &better, NULL, &error), QN_ARGUMENT);
     assert_int_equal(qn_graph_optimise(NULL, NULL, &better, &error), QN_ARGUMENT);
     qn_graph_destroy(g);
 }

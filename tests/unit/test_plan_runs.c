@@ -82,7 +82,7 @@ static void inputs_that_disagree_on_a_symbol_are_named(void **state) {
     qn_error e;
     float data[16] = {0};
     assert_int_equal(qn_graph_create(0, &g), QN_OK);
-    int64_t n = qn_graph_symbol(g, "n", 1, 8, 1), twice = qn_graph_dim_mul(g, 2, n);
+    int64_t n = qn_graph_symbol(g, "n", 1, 8, 1), twice = qn_graph_dim(g, '*', 2, n);
     qn_val a = qn_graph_input(g, "a", QN_DTYPE_F32, 1, &n), b = qn_graph_input(g, "b", QN_DTYPE_F32, 1, &twice);
     qn_graph_output(g, qn_graph_op(g, QN_OP_sum, 0, 1, &a, NULL), "sa");
     qn_graph_output(g, qn_graph_op(g, QN_OP_sum, 0, 1, &b, NULL), "sb");

@@ -1,5 +1,6 @@
 /* The recorder: what is told comes out, nothing is lost without being counted, and the file is good for readers. */
 #include "record_help.h"
+#include "prof/record_work.h"
 
 static void op_is_written_with_shapes_operations_and_bytes(void **state) {
     (void)state;

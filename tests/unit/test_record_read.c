@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include "record_help.h"
+#include "prof/record_work.h"
 
 static qn_status swallow(void *user, const char *text, size_t length) {
     (void)text;

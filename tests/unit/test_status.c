@@ -3,6 +3,7 @@
 
 #include <quern/quern.h>
 
+#include "base/reason.h"
 #include "cmocka_setup.h"
 
 static void status_unknown_number_has_a_name(void **state) {

@@ -1,0 +1,144 @@
+/* A model, its session and the flags for both. */
+#include "lm.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+int lm_fail(const lm *l, const qn_error *error) { return model_fail(l->verb, error->text); }
+
+int lm_number(const char *verb, const char *flag, const char *word, int64_t least, int64_t most, int64_t *number) {
+    char *end;
+    errno = 0;
+    long long n = strtoll(word, &end, 10);
+    if (end != word && !*end && errno == 0 && n >= least && n <= most) return *number = n, APP_OK;
+    fprintf(stderr, "quern %s: %s takes a number from %lld to %lld, not '%s'\n", verb, flag, (long long)least, (long long)most,
+            word);
+    return APP_USAGE;
+}
+
+int lm_open(lm *l, const char *verb, const lm_words *words) {
+    qn_error error;
+    memset(l, 0, sizeof *l);
+    l->verb = verb;
+    if (!words->model) {
+        fprintf(stderr, "quern %s: which model? -m FILE; 'quern %s --help' says more\n", verb, verb);
+        return APP_USAGE;
+    }
+    qn_file_options options = qn_file_options_default();
+    options.cancel = model_stopped();
+    if (qn_model_open(words->model, &options, &l->model, &error) != QN_OK) return lm_fail(l, &error);
+    l->info.size = sizeof l->info;
+    qn_model_describe(l->model, &l->info);
+    return APP_OK;
+}
+
+static int take_type(const lm *l, const char *flag, const char *word, qn_dtype *type) {
+    if (!word) return APP_OK;
+    qn_dtype found = qn_dtype_from_name(word);
+    const qn_dtype_info *info = qn_dtype_describe(found);
+    if (info && (info->kind == QN_KIND_FLOAT || info->kind == QN_KIND_BLOCK)) return *type = found, APP_OK;
+    fprintf(stderr, "quern %s: %s takes a type such as f16 or q8_0, not '%s'\n", l->verb, flag, word);
+    return APP_USAGE;
+}
+
+static int take_words(lm *l, const lm_words *w, int64_t *threads) {
+    int64_t n;
+    int rc = APP_OK;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    *threads = cores > 0 ? cores : 1;
+    l->options.size = sizeof l->options;
+    if (w->threads && rc == APP_OK) rc = lm_number(l->verb, "--threads", w->threads, 1, 1024, threads);
+    if (w->context && rc == APP_OK && (rc = lm_number(l->verb, "--ctx-size", w->context, 1, 1 << 26, &n)) == APP_OK)
+        l->options.context = n;
+    if (w->batch && rc == APP_OK && (rc = lm_number(l->verb, "--batch-size", w->batch, 1, 65536, &n)) == APP_OK)
+        l->options.batch = (int32_t)n;
+    if (w->sequences && rc == APP_OK && (rc = lm_number(l->verb, "--parallel", w->sequences, 1, 1024, &n)) == APP_OK)
+        l->options.sequences = (int32_t)n;
+    if (w->cap && rc == APP_OK && (rc = lm_number(l->verb, "--memory-cap", w->cap, 1, INT64_MAX, &n)) == APP_OK)
+        l->options.memory_cap = (uint64_t)n;
+    if (rc == APP_OK) rc = take_type(l, "--cache-type-k", w->k, &l->options.k);
+    if (rc == APP_OK) rc = take_type(l, "--cache-type-v", w->v, &l->options.v);
+    return rc;
+}
+
+static int open_device(lm *l, const char *name) {
+    qn_error error;
+    if (!name || strcmp(name, "cpu") == 0) return APP_OK;
+    if (qn_device_open(name, 0, &l->device, &error) != QN_OK) return lm_fail(l, &error);
+    l->options.device = l->device;
+    return APP_OK;
+}
+
+int lm_prepare(lm *l, const lm_words *words, const char *folder) {
+    int64_t threads;
+    int rc = take_words(l, words, &threads);
+    if (rc == APP_OK) rc = open_device(l, words->device);
+    if (rc != APP_OK) return rc;
+    l->threads = (int)threads;
+    qn_context_options options;
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    if (threads > 1 && qn_pool_create((int)threads, &l->pool) != QN_OK) return model_fail(l->verb, "no threads can be had");
+    options.pool = l->pool;
+    if (qn_context_create(&options, &l->context) != QN_OK) return model_fail(l->verb, "no memory for a context");
+    l->options.run = l->context;
+    rc = app_profile_begin(&l->profile, folder);
+    return rc == APP_OK ? app_profile_attach(&l->profile, l->context, "main") : rc;
+}
+
+int lm_session(lm *l) {
+    qn_error error;
+    return qn_session_create(l->model, &l->options, &l->session, &error) == QN_OK ? APP_OK : lm_fail(l, &error);
+}
+
+int lm_tokenizer(lm *l, const qn_tokenizer **tokenizer) {
+    qn_error error;
+    return qn_model_tokenizer(l->model, tokenizer, &error) == QN_OK ? APP_OK : lm_fail(l, &error);
+}
+
+int lm_close(lm *l, int rc) {
+    int written = app_profile_end(&l->profile);
+    qn_session_destroy(l->session);
+    qn_model_close(l->model);
+    qn_context_destroy(l->context);
+    qn_pool_destroy(l->pool);
+    qn_device_close(l->device);
+    return rc == APP_OK ? written : rc;
+}
+
+int32_t *lm_encode(const lm *l, const qn_tokenizer *t, const char *text, size_t length, uint32_t flags, size_t *n) {
+    qn_error error;
+    size_t room = length + 16;
+    for (;;) {
+        int32_t *ids = calloc(room, sizeof *ids);
+        if (!ids) return model_fail(l->verb, "no memory for a text"), NULL;
+        qn_status status = qn_tokenizer_encode(t, text, length, flags, ids, room, n, &error);
+        if (status == QN_OK) return ids;
+        free(ids);
+        if (status != QN_WORKSPACE) return lm_fail(l, &error), NULL;
+        room = *n;
+    }
+}
+
+char *lm_read_file(const lm *l, const char *path, size_t *length) {
+    FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
+    char *text = NULL;
+    size_t cap = 0, got;
+    *length = 0;
+    if (!file) {
+        fprintf(stderr, "quern %s: %s: %s\n", l->verb, path, strerror(errno));
+        return NULL;
+    }
+    do {
+        char *more = cap - *length < 65536 ? realloc(text, cap = cap * 2 + 65537) : text;
+        if (!more) break;
+        text = more;
+        *length += got = fread(text + *length, 1, cap - *length - 1, file);
+    } while (got);
+    int bad = !text || ferror(file);
+    if (file != stdin) fclose(file);
+    if (!bad) return text[*length] = 0, text;
+    fprintf(stderr, "quern %s: %s cannot be read\n", l->verb, path);
+    free(text);
+    return NULL;
+}

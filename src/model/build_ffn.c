@@ -1,0 +1,117 @@
+/* The feed-forward part of a layer: one network, or a choice of experts. */
+#include <stdio.h>
+
+#include "model/build.h"
+
+static qn_val gated(qn_build *b, qn_val gate, qn_val up) {
+    static const qn_glu kinds[] = {[QN_ACT_SILU] = QN_GLU_swiglu,
+                                   [QN_ACT_GELU] = QN_GLU_geglu,
+                                   [QN_ACT_RELU] = QN_GLU_reglu,
+                                   [QN_ACT_OAI] = QN_GLU_swiglu_oai};
+    qn_val src[2] = {gate, up};
+    return qn_build_op(b, QN_OP_glu, kinds[b->m->arch->act], up == QN_VAL_NONE ? 1 : 2, src, NULL);
+}
+
+static qn_val plain(qn_build *b, qn_val x) {
+    static const qn_unary kinds[] = {[QN_ACT_SILU] = QN_UNARY_silu,
+                                     [QN_ACT_GELU] = QN_UNARY_gelu,
+                                     [QN_ACT_RELU] = QN_UNARY_relu,
+                                     [QN_ACT_OAI] = QN_UNARY_silu};
+    return qn_build_unary(b, kinds[b->m->arch->act], x);
+}
+
+/* ffn_up, ffn_gate, ffn_down, with `kind` behind: "" or "_shexp". */
+static qn_val network(qn_build *b, qn_val x, const char *kind, int64_t ff) {
+    char up[32], gate[32], down[32], weight[48];
+    int64_t n = b->m->h.n_embd;
+    int scale = b->m->arch->has & QN_HAS_FFN_SCALES ? QN_SCALE_LAST : QN_SCALE_NEVER;
+    snprintf(up, sizeof up, "ffn_up%s", kind);
+    snprintf(gate, sizeof gate, "ffn_gate%s", kind);
+    snprintf(down, sizeof down, "ffn_down%s", kind);
+    snprintf(weight, sizeof weight, "%s.weight", gate);
+    qn_val y;
+    if (b->m->arch->gate == QN_GATE_HALVES) {
+        y = gated(b, qn_build_linear(b, x, up, n, 2 * ff, scale), QN_VAL_NONE);
+    } else if (b->m->arch->gate == QN_GATE_SPLIT && qn_build_has(b, weight)) {
+        qn_val g = qn_build_linear(b, x, gate, n, ff, scale);
+        y = gated(b, g, qn_build_linear(b, x, up, n, ff, scale));
+    } else {
+        y = plain(b, qn_build_linear(b, x, up, n, ff, scale));
+    }
+    if (qn_build_has(b, "ffn.act.scales")) y = qn_build_two(b, QN_OP_div, y, qn_build_small(b, "ffn.act.scales", 1, 1, &ff));
+    return qn_build_linear(b, y, down, ff, n, scale);
+}
+
+/* ---- Experts. rows is the extent of x, known to the graph as a dim. */
+
+static qn_val expert_linear(qn_build *b, qn_val x, qn_val ids, const char *name, int64_t in, int64_t out) {
+    char part[96];
+    int64_t experts = b->m->h.n_experts;
+    snprintf(part, sizeof part, "%s.weight", name);
+    qn_val w = qn_build_weight(b, part, 1, 3, (int64_t[]){experts, out, in});
+    qn_val y = qn_build_op(b, QN_OP_mul_mat_id, 0, 3, (qn_val[]){w, x, ids}, NULL);
+    snprintf(part, sizeof part, "%s.scale", name);
+    if (b->m->arch->has & QN_HAS_FFN_SCALES && qn_build_has(b, part)) {
+        qn_val s = qn_build_reshape(b, qn_build_small(b, part, 1, 1, &experts), 2, (int64_t[]){experts, 1});
+        qn_val chosen = qn_build_two(b, QN_OP_get_rows, s,
+                                     qn_build_reshape(b, ids, 1, (int64_t[]){qn_graph_dim(b->g, '*', b->width, b->m->h.n_used)}));
+        y = qn_build_two(b, QN_OP_mul, y, qn_build_reshape(b, chosen, 3, (int64_t[]){b->width, b->m->h.n_used, 1}));
+    }
+    snprintf(part, sizeof part, "%s.bias", name);
+    qn_val bias = qn_build_small(b, part, 0, 2, (int64_t[]){experts, out});
+    return bias == QN_VAL_NONE ? y : qn_build_op(b, QN_OP_add_id, 0, 3, (qn_val[]){y, bias, ids}, NULL);
+}
+
+/* Who computes each row, and how much it counts: ids [rows, used], weights [rows, used, 1]. */
+static qn_val route(qn_build *b, qn_val x, qn_val *ids) {
+    const qn_hparams *h = &b->m->h;
+    qn_experts_kind kind = b->m->arch->experts;
+    qn_val logits = qn_build_linear(b, x, "ffn_gate_inp", h->n_embd, h->n_experts, QN_SCALE_NEVER);
+    qn_val p = kind == QN_EXPERTS_SOFTMAX_CHOSEN ? logits : qn_build_one(b, QN_OP_soft_max, logits);
+    qn_attr_top_k at = qn_attr_top_k_default();
+    at.k = h->n_used;
+    *ids = qn_build_op(b, QN_OP_top_k, 0, 1, &p, &at);
+    qn_val table = qn_build_reshape(b, p, 3, (int64_t[]){b->width, h->n_experts, 1});
+    qn_val w = qn_build_reshape(b, qn_build_two(b, QN_OP_get_rows, table, *ids), 2, (int64_t[]){b->width, h->n_used});
+    if (kind == QN_EXPERTS_SOFTMAX_CHOSEN) w = qn_build_one(b, QN_OP_soft_max, w);
+    if (kind == QN_EXPERTS_NORMALISED) {
+        qn_attr_clamp least = qn_attr_clamp_default();
+        least.min = 6.103515625e-5f; /* the smallest normal f16: nothing is divided by zero */
+        qn_val sum = qn_build_one(b, QN_OP_sum_rows, w);
+        w = qn_build_two(b, QN_OP_div, w, qn_build_op(b, QN_OP_clamp, 0, 1, &sum, &least));
+    }
+    return qn_build_reshape(b, qn_build_scale(b, w, h->expert_scale), 3, (int64_t[]){b->width, h->n_used, 1});
+}
+
+static qn_val sum_of_experts(qn_build *b, qn_val y) {
+    qn_attr_reduce at = qn_attr_reduce_default();
+    at.axes.rank = 1;
+    at.axes.d[0] = 1;
+    return qn_build_op(b, QN_OP_reduce, QN_REDUCE_sum, 1, &y, &at);
+}
+
+static qn_val experts(qn_build *b, qn_val x) {
+    const qn_hparams *h = &b->m->h;
+    qn_val ids, w = route(b, x, &ids);
+    qn_val one = qn_build_reshape(b, x, 3, (int64_t[]){b->width, 1, h->n_embd});
+    qn_val up = expert_linear(b, one, ids, "ffn_up_exps", h->n_embd, h->expert_ff);
+    qn_val y = qn_build_has(b, "ffn_gate_exps.weight")
+                   ? gated(b, expert_linear(b, one, ids, "ffn_gate_exps", h->n_embd, h->expert_ff), up)
+                   : plain(b, up);
+    y = expert_linear(b, y, ids, "ffn_down_exps", h->expert_ff, h->n_embd);
+    y = sum_of_experts(b, qn_build_two(b, QN_OP_mul, y, w));
+    if (!qn_build_has(b, "ffn_up_shexp.weight")) return y;
+    qn_val shared = network(b, x, "_shexp", h->shared_ff);
+    if (qn_build_has(b, "ffn_gate_inp_shexp.weight")) {
+        int64_t n = h->n_embd;
+        qn_val gate = qn_build_reshape(b, qn_build_weight(b, "ffn_gate_inp_shexp.weight", 1, 1, &n), 2, (int64_t[]){1, n});
+        gate = qn_build_unary(b, QN_UNARY_sigmoid, qn_build_two(b, QN_OP_mul_mat, gate, x));
+        shared = qn_build_two(b, QN_OP_mul, shared, gate);
+    }
+    return qn_build_two(b, QN_OP_add, y, shared);
+}
+
+qn_val qn_build_ffn(qn_build *b, qn_val x) {
+    if (qn_build_has(b, "ffn_gate_inp.weight")) return experts(b, x);
+    return network(b, x, "", b->m->h.layers[b->layer].ff);
+}

@@ -1,0 +1,129 @@
+/* What a model is inside: a row of archs.def, the numbers its file gives, and the file. */
+#ifndef QN_MODEL_MODEL_H
+#define QN_MODEL_MODEL_H
+
+#include <quern/model.h>
+
+#include "base/arena.h"
+#include "op/op.h"
+
+typedef enum qn_norm_kind { QN_NORM_RMS, QN_NORM_LAYER, QN_NORM_BARE } qn_norm_kind; /* bare: no weight and no bias */
+typedef enum qn_rope_kind { QN_ROPE_NONE, QN_ROPE_NORMAL, QN_ROPE_NEOX } qn_rope_kind;
+typedef enum qn_act_kind { QN_ACT_SILU, QN_ACT_GELU, QN_ACT_RELU, QN_ACT_OAI } qn_act_kind;
+typedef enum qn_gate_kind {
+    QN_GATE_SPLIT,  /* two matrices, ffn_gate and ffn_up */
+    QN_GATE_HALVES, /* one, whose first half is the gate */
+    QN_GATE_NONE
+} qn_gate_kind;
+
+typedef enum qn_residual_kind {
+    QN_RESIDUAL_SERIAL,     /* x + attention, then + ffn of that */
+    QN_RESIDUAL_SHARED,     /* x + attention + ffn, both of the same norm of x */
+    QN_RESIDUAL_BY_KEY,     /* use_parallel_residual: x + attention + ffn, the ffn of a norm of x of its own; else serial */
+    QN_RESIDUAL_BY_NORM,    /* serial; a layer without ffn_norm feeds the norm of attention to the ffn */
+    QN_RESIDUAL_NORM_AFTER, /* norm(x + attention), then norm(+ ffn): encoders */
+    QN_RESIDUAL_POST_ONLY   /* x + norm(attention), then + norm(ffn), without norms before */
+} qn_residual_kind;
+
+typedef enum qn_experts_kind {
+    QN_EXPERTS_NONE,
+    QN_EXPERTS_PLAIN,         /* softmax over all, the chosen keep their weights */
+    QN_EXPERTS_NORMALISED,    /* the same, made to sum to 1 */
+    QN_EXPERTS_SOFTMAX_CHOSEN /* the chosen by logit, softmax over those */
+} qn_experts_kind;
+
+enum {
+    QN_HAS_POSITIONS = 1u << 0,        /* a learned vector per position */
+    QN_HAS_POSITIONS_MAYBE = 1u << 1,  /* when the file has them */
+    QN_HAS_ROPE_FACTORS = 1u << 2,     /* rope_freqs, or rope_factors_short and _long by the context */
+    QN_HAS_ROPE_SWITCH = 1u << 3,      /* rope.scaling.finetuned false: no rope */
+    QN_HAS_FFN_SCALES = 1u << 4,       /* ffn_*.scale count */
+    QN_HAS_QK_NORM = 1u << 5,          /* attn_q_norm and attn_k_norm count */
+    QN_HAS_EMBED_SQRT = 1u << 6,       /* embeddings times the root of their width */
+    QN_HAS_POST_NORMS = 1u << 7,       /* post_attention_norm, post_ffw_norm */
+    QN_HAS_POST_NORM_AS_FFN = 1u << 8, /* post_attention_norm is what others call ffn_norm */
+    QN_HAS_SOFTCAP = 1u << 9,
+    QN_HAS_FINAL_SOFTCAP = 1u << 10,
+    QN_HAS_ALIBI = 1u << 11,            /* attention.max_alibi_bias */
+    QN_HAS_CLAMP = 1u << 12,            /* attention.clamp_kqv */
+    QN_HAS_SCALE_KEYS = 1u << 13,       /* embedding_scale, residual_scale, attention.scale, logit_scale (divides) */
+    QN_HAS_LOGIT_MULTIPLIER = 1u << 14, /* logit_scale (multiplies) */
+    QN_HAS_SINKS = 1u << 15,
+    QN_HAS_TOKEN_TYPES = 1u << 16,
+    QN_HAS_EMBED_NORM = 1u << 17, /* token_embd_norm */
+    QN_IS_ENCODER = 1u << 18      /* every token sees every other, and no logits */
+};
+
+typedef struct qn_arch {
+    const char *name;
+    qn_norm_kind norm;
+    qn_rope_kind rope;
+    qn_act_kind act;
+    qn_gate_kind gate;
+    qn_residual_kind residual;
+    qn_experts_kind experts;
+    uint32_t has;
+    int32_t window_period;     /* of so many layers all but the last have a sliding window; 0: none has */
+    int32_t window;            /* when the file names none */
+    float window_base;         /* rope base of layers with a window, when the file names none; 0: that of the others */
+    int32_t wide_scale_layers; /* a model of so many layers scales scores by the width of a head, n_embd / n_heads */
+    int32_t no_rope_step;      /* every layer whose number (from 1) is a multiple has no rope */
+    float alibi;
+} qn_arch;
+
+const qn_arch *qn_model_arch_find(qn_text name);
+const char *qn_model_arch_name(int number); /* from 0; NULL past the last */
+
+/* One layer's own numbers. */
+typedef struct qn_layer_shape {
+    int32_t heads, heads_kv, ff;
+    uint8_t windowed, roped;
+} qn_layer_shape;
+
+typedef struct qn_hparams {
+    int32_t n_layers, n_embd, n_vocab, key_length, value_length, n_rot;
+    int64_t context;
+    float eps;
+    float rope_base, rope_base_window, rope_scale, yarn_ext, yarn_attn, yarn_fast, yarn_slow;
+    int64_t rope_context; /* what the model was trained for before its rope was scaled */
+    int32_t window;
+    float softcap, final_softcap, alibi, clamp, embed_scale, residual_scale, attention_scale, logit_scale;
+    int32_t parallel;
+    int32_t n_experts, n_used, expert_ff, shared_ff;
+    float expert_scale;
+    qn_layer_shape *layers;
+} qn_hparams;
+
+struct qn_model {
+    qn_arena arena;
+    qn_file *file;
+    const qn_arch *arch;
+    qn_hparams h;
+    qn_text name, chat_template;
+    qn_tokenizer *tokenizer;
+    uint64_t n_params, bytes;
+};
+
+/* hparams.c: what the keys say, each checked. */
+qn_status qn_model_read_hparams(qn_model *m, qn_error *error);
+/* vocab_file.c: the tokenizer the file describes. */
+qn_status qn_model_read_tokenizer(qn_model *m, qn_tokenizer **tokenizer, qn_error *error);
+/* A key of the file; 0 when there is none. */
+int qn_model_key(const qn_model *m, const char *name, qn_file_value *value);
+
+/* ---- build.c: the graph. Symbols: sequences in the run, tokens of each, keys looked at, the first sequence's number; and rows of
+ * results wanted. Inputs: tokens, positions, cells [sequences * tokens], mask (and mask_window) [sequences, 1, tokens, keys], wanted
+ * [rows], skip [first] (never read: it tells the plan the number). Outputs: result, [rows, n_vocab] or [rows, n_embd]. Params have the
+ * names of the file's tensors; the cache's are cache.k.N and cache.v.N, [rows, heads * length]. */
+typedef struct qn_model_shape {
+    int64_t context; /* cells of a sequence, a multiple of `step` */
+    int64_t step;    /* keys come in multiples of it */
+    int32_t sequences, batch;
+    qn_dtype k, v;
+} qn_model_shape;
+
+qn_status qn_model_build(const qn_model *m, const qn_model_shape *shape, qn_graph **graph, qn_error *error);
+/* Rows of a layer's cache. More than there are sequences: bounds of symbols are met together, the last sequence first and all behind it. */
+int64_t qn_model_cache_rows(const qn_model_shape *shape);
+
+#endif

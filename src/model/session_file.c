@@ -1,0 +1,169 @@
+/* A sequence on disk: its tokens and the cells of its cache, so that a long prompt is read once. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/heap.h"
+#include "model/session.h"
+
+/* What a file must agree with. */
+typedef struct cache_head {
+    char magic[8];
+    uint32_t version, n_layers, n_embd, n_vocab, k, v, heads, heads_kv, key_length, value_length;
+    uint64_t n_params;
+    int64_t length;
+} cache_head;
+
+static cache_head head_of(const qn_session *s, int64_t length) {
+    const qn_hparams *h = &s->m->h;
+    cache_head head;
+    memset(&head, 0, sizeof head);
+    memcpy(head.magic, "QNCACHE", 8);
+    head.version = 1;
+    head.n_layers = (uint32_t)h->n_layers;
+    head.n_embd = (uint32_t)h->n_embd;
+    head.n_vocab = (uint32_t)h->n_vocab;
+    head.k = (uint32_t)s->shape.k;
+    head.v = (uint32_t)s->shape.v;
+    head.heads = (uint32_t)h->layers[0].heads;
+    head.heads_kv = (uint32_t)h->layers[0].heads_kv;
+    head.key_length = (uint32_t)h->key_length;
+    head.value_length = (uint32_t)h->value_length;
+    head.n_params = s->m->n_params;
+    head.length = length;
+    return head;
+}
+
+/* Bytes of a row of a layer's cache. */
+static uint64_t row_bytes(const qn_session *s, int layer, int is_v) {
+    uint64_t bytes = 0;
+    int64_t width = s->m->h.layers[layer].heads_kv * (int64_t)(is_v ? s->m->h.value_length : s->m->h.key_length);
+    qn_tensor_bytes(is_v ? s->shape.v : s->shape.k, 1, &width, &bytes);
+    return bytes;
+}
+
+typedef qn_status (*cells_fn)(qn_session *s, const char *name, int layer, int is_v, uint64_t offset, uint64_t bytes, void *buffer,
+                              FILE *file, qn_error *error);
+
+static qn_status every_cache(qn_session *s, int32_t sequence, int64_t length, cells_fn each, FILE *file, qn_error *error) {
+    char name[64];
+    qn_status status = QN_OK;
+    for (int layer = 0; layer < s->m->h.n_layers && status == QN_OK; layer++)
+        for (int is_v = 0; is_v < 2 && status == QN_OK; is_v++) {
+            uint64_t row = row_bytes(s, layer, is_v), bytes = row * (uint64_t)length;
+            uint64_t all = row * (uint64_t)qn_model_cache_rows(&s->shape);
+            snprintf(name, sizeof name, "cache.%s.%d", is_v ? "v" : "k", layer);
+            void *buffer = qn_heap_alloc((size_t)all);
+            if (!buffer) return qn_error_set(error, QN_NO_MEMORY, "no memory for %llu bytes of cache", (unsigned long long)all);
+            status = each(s, name, layer, is_v, row * (uint64_t)(sequence * s->shape.context), bytes, buffer, file, error);
+            qn_heap_free(buffer);
+        }
+    return status;
+}
+
+static qn_status write_cells(qn_session *s, const char *name, int layer, int is_v, uint64_t offset, uint64_t bytes, void *buffer,
+                             FILE *file, qn_error *error) {
+    (void)layer, (void)is_v;
+    QN_TRY(qn_plan_read(s->plan, name, offset, buffer, bytes, error));
+    return fwrite(buffer, 1, (size_t)bytes, file) == bytes ? QN_OK
+                                                           : qn_error_set(error, QN_IO, "the cache file cannot be written");
+}
+
+static qn_status read_cells(qn_session *s, const char *name, int layer, int is_v, uint64_t offset, uint64_t bytes, void *buffer,
+                            FILE *file, qn_error *error) {
+    int64_t shape[2] = {qn_model_cache_rows(&s->shape),
+                        s->m->h.layers[layer].heads_kv * (int64_t)(is_v ? s->m->h.value_length : s->m->h.key_length)};
+    uint64_t all = row_bytes(s, layer, is_v) * (uint64_t)shape[0];
+    if (qn_plan_read(s->plan, name, 0, buffer, all, NULL) != QN_OK) memset(buffer, 0, (size_t)all); /* nothing has run yet */
+    if (fread((char *)buffer + offset, 1, (size_t)bytes, file) != bytes)
+        return qn_error_set(error, QN_FORMAT, "the cache file ends too early");
+    qn_tensor t;
+    qn_tensor_init(&t, is_v ? s->shape.v : s->shape.k, 2, shape, buffer, all);
+    return qn_plan_set(s->plan, name, &t, error);
+}
+
+/* Written beside and moved into place, so that a full disk leaves what was there. */
+qn_status qn_session_save(qn_session *s, int32_t sequence, const char *path, qn_error *error) {
+    if (!s || !path || sequence < 0 || sequence >= s->shape.sequences)
+        return qn_error_set(error, QN_ARGUMENT, "a session, a sequence of it and a path are needed");
+    size_t size = strlen(path) + 8;
+    char *beside = qn_heap_alloc(size);
+    if (!beside) return qn_error_set(error, QN_NO_MEMORY, "no memory for a path");
+    snprintf(beside, size, "%s.XXXXXX", path);
+    int fd = mkstemp(beside);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "wb");
+    if (!file) {
+        if (fd >= 0) close(fd);
+        qn_heap_free(beside);
+        return qn_error_set(error, QN_IO, "%s cannot be written: %s", path, strerror(errno));
+    }
+    const qn_sequence *q = &s->sequences[sequence];
+    cache_head head = head_of(s, q->length);
+    int ok = fwrite(&head, sizeof head, 1, file) == 1 &&
+             fwrite(q->ids, sizeof *q->ids, (size_t)q->length, file) == (size_t)q->length;
+    qn_status status = !ok         ? qn_error_set(error, QN_IO, "%s cannot be written", path)
+                       : q->length ? every_cache(s, sequence, q->length, write_cells, file, error)
+                                   : QN_OK;
+    ok = fflush(file) == 0 && fsync(fileno(file)) == 0;
+    ok = fclose(file) == 0 && ok;
+    if (status == QN_OK && (!ok || rename(beside, path) != 0))
+        status = qn_error_set(error, QN_IO, "%s cannot be written: %s", path, strerror(errno));
+    if (status != QN_OK) unlink(beside);
+    qn_heap_free(beside);
+    return status;
+}
+
+static qn_status check_head(const qn_session *s, const cache_head *head, const char *path, qn_error *error) {
+    cache_head want = head_of(s, head->length);
+    if (memcmp(head->magic, want.magic, sizeof want.magic) != 0)
+        return qn_error_set(error, QN_FORMAT, "%s is no cache file", path);
+    if (memcmp(head, &want, sizeof want) != 0)
+        return qn_error_set(error, QN_INVALID, "%s belongs to another model or another kind of cache", path);
+    if (head->length < 1 || head->length > s->context)
+        return qn_error_set(error, QN_INVALID, "%s holds %lld tokens, the context has room for %lld", path,
+                            (long long)head->length, (long long)s->context);
+    return QN_OK;
+}
+
+static qn_status load(qn_session *s, int32_t sequence, FILE *file, const char *path, const int32_t *ids, int64_t n,
+                      qn_error *error) {
+    cache_head head;
+    if (fread(&head, sizeof head, 1, file) != 1) return qn_error_set(error, QN_FORMAT, "%s is no cache file", path);
+    QN_TRY(check_head(s, &head, path, error));
+    uint64_t cells = 0;
+    for (int layer = 0; layer < s->m->h.n_layers; layer++)
+        cells += (row_bytes(s, layer, 0) + row_bytes(s, layer, 1)) * (uint64_t)head.length;
+    long at = ftell(file);
+    if (fseek(file, 0, SEEK_END) != 0 || at < 0 || (uint64_t)ftell(file) != (uint64_t)at + cells + 4 * (uint64_t)head.length ||
+        fseek(file, at, SEEK_SET) != 0)
+        return qn_error_set(error, QN_FORMAT, "%s is cut short or has bytes behind its end", path);
+    int32_t *have = qn_heap_zeroed((size_t)head.length, sizeof *have);
+    if (!have) return qn_error_set(error, QN_NO_MEMORY, "no memory for %lld tokens", (long long)head.length);
+    qn_status status = fread(have, sizeof *have, (size_t)head.length, file) == (size_t)head.length
+                           ? QN_OK
+                           : qn_error_set(error, QN_FORMAT, "%s ends too early", path);
+    for (int64_t i = 0; ids && i < head.length && status == QN_OK; i++)
+        if (i >= n || ids[i] != have[i])
+            status = qn_error_set(error, QN_INVALID, "%s holds another text: token %lld differs", path, (long long)i);
+    for (int64_t i = 0; i < head.length && status == QN_OK; i++)
+        if (have[i] < 0 || have[i] >= s->m->h.n_vocab)
+            status = qn_error_set(error, QN_FORMAT, "%s: token %lld is none", path, (long long)i);
+    if (status == QN_OK) status = every_cache(s, sequence, head.length, read_cells, file, error);
+    if (status == QN_OK) {
+        memcpy(s->sequences[sequence].ids, have, (size_t)head.length * sizeof *have);
+        s->sequences[sequence].length = head.length;
+    }
+    qn_heap_free(have);
+    return status;
+}
+
+qn_status qn_session_load(qn_session *s, int32_t sequence, const char *path, const int32_t *ids, int64_t n, qn_error *error) {
+    if (!s || !path || sequence < 0 || sequence >= s->shape.sequences)
+        return qn_error_set(error, QN_ARGUMENT, "a session, a sequence of it and a path are needed");
+    FILE *file = fopen(path, "rb");
+    if (!file) return qn_error_set(error, QN_IO, "%s: %s", path, strerror(errno));
+    qn_status status = load(s, sequence, file, path, ids, n, error);
+    fclose(file);
+    return status;
+}
