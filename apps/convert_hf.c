@@ -337,7 +337,7 @@ static qn_status add_norm(conversion *c, convert_hf *f, const qn_file_tensor *fr
     int64_t n = qn_tensor_count(&from->tensor);
     float *to = add_vector(c, f, name, n);
     if (!to) return c->error.status;
-    qn_status status = qn_convert((qn_dtype)from->tensor.dtype, from->tensor.data, QN_DTYPE_F32, to, n);
+    qn_status status = qn_convert_rows(NULL, (qn_dtype)from->tensor.dtype, from->tensor.data, QN_DTYPE_F32, to, 1, n, NULL);
     if (status != QN_OK) return qn_error_set(&c->error, status, "tensor '%s' cannot become f32", from->name);
     for (int64_t i = 0; i < n; i++) to[i] += 1.0f;
     return QN_OK;
@@ -351,7 +351,7 @@ static qn_status add_turned_bias(conversion *c, convert_hf *f, const qn_file_ten
                             (long long)n, (long long)heads);
     float *to = add_vector(c, f, name, n), *as_is = to ? own(c, f, n) : NULL;
     if (!as_is) return c->error.status;
-    if (qn_convert((qn_dtype)from->tensor.dtype, from->tensor.data, QN_DTYPE_F32, as_is, n) != QN_OK)
+    if (qn_convert_rows(NULL, (qn_dtype)from->tensor.dtype, from->tensor.data, QN_DTYPE_F32, as_is, 1, n, NULL) != QN_OK)
         return qn_error_set(&c->error, QN_UNSUPPORTED, "tensor '%s' cannot become f32", from->name);
     for (int64_t i = 0; i < n; i++) to[i] = as_is[i / head * head + i % head % 2 * (head / 2) + i % head / 2];
     return QN_OK;

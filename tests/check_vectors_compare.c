@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "tensor/convert.h"
 #include "check_vectors.h"
 
 static int64_t count_of(const qn_vec_tensor *t) { return t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]; }

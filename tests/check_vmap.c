@@ -7,6 +7,7 @@
 
 #include <quern/plan.h>
 
+#include "tensor/convert.h"
 #include "check.h"
 
 enum { MOST_ELEMENTS = 300, BATCH = 3, ROOM = 1 << 16 };

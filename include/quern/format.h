@@ -126,8 +126,8 @@ QN_API qn_status qn_file_entry(const qn_file *file, int64_t number, qn_file_tens
  * the array remembers its place (copy the value for each thread that walks it). */
 QN_API qn_status qn_file_item(qn_file_value *array, uint64_t number, qn_file_value *item);
 
-/* Converts `rows` dense rows of n elements from any dtype to any other, on the threads of a pool (NULL: on this one). As qn_convert,
- * and also from block type to block type, through f32. `importance`: n weights that say how much the squared error of each column
+/* Converts `rows` dense rows of n elements from any dtype to any other, on the threads of a pool (NULL: on this one). Rounds
+ * to nearest even into floats, saturates into integers (NaN gives 0); from block type to block type through f32. `importance`: n weights that say how much the squared error of each column
  * counts, heard by the block types whose encoders search (q4_0 to q6_K and all iq types); NULL: all alike. The bytes do not depend
  * on the number of threads. */
 QN_API qn_status qn_convert_rows(qn_pool *pool, qn_dtype from, const void *src, qn_dtype to, void *dst, int64_t rows, int64_t n,

@@ -147,11 +147,6 @@ QN_API qn_status qn_tensor_bytes(qn_dtype dtype, int rank, const int64_t *shape,
 QN_API int64_t qn_tensor_count(const qn_tensor *tensor);
 QN_API int qn_tensor_is_contiguous(const qn_tensor *tensor);
 
-/* Convert n values between any two dtypes; rows are dense. Rounds to nearest even into floats, saturates into integers (NaN
- * gives 0); into a block type with the encoder that has the least error. UNSUPPORTED where there is no conversion, INVALID when
- * n is not a whole number of blocks. Pointers are aligned to their element. */
-QN_API qn_status qn_convert(qn_dtype from, const void *src, qn_dtype to, void *dst, int64_t n);
-
 /* ---- Threads ------------------------------------------------------------------------------------------------------ */
 
 /* Threads that share the work of large ops. Results are the same bits with any number of them, or none. */

@@ -86,6 +86,17 @@ QN_API void qn_recorder_destroy(qn_recorder *recorder);
 QN_API qn_status qn_recorder_attach(qn_recorder *recorder, qn_context *context, const char *thread, qn_error *error);
 QN_API void qn_recorder_detach(qn_context *context);
 
+/* A device that work will be recorded for, in the order of their numbers. Fields that are 0 or NULL are left out. */
+typedef struct qn_record_device {
+    uint32_t size; /* sizeof(qn_record_device) */
+    int32_t compute_major, compute_minor;
+    int32_t cores;
+    const char *name;
+    uint64_t memory;
+    uint64_t clock_bound; /* nanoseconds by which its times may differ from the host's */
+} qn_record_device;
+QN_API qn_status qn_recorder_add_device(qn_recorder *recorder, const qn_record_device *device, qn_error *error);
+
 /* Writes what was recorded since the last file, whole or not at all; *path (may be NULL) stays valid until the next call. Ranges
  * that are still open are left for the file in which they close. */
 QN_API qn_status qn_recorder_write(qn_recorder *recorder, const char **path, qn_error *error);
@@ -129,6 +140,24 @@ QN_API void qn_record_memory(qn_context *context, const void *address, int64_t b
 QN_API void qn_record_counter(qn_context *context, const char *name, double value);
 
 /* ---- For executors: work with times of its own -------------------------------------------------------------------- */
+
+/* Work on a device, as the profiler shows it. */
+typedef enum qn_device_work { QN_DEVICE_KERNEL, QN_DEVICE_COPY, QN_DEVICE_FILL, QN_DEVICE_WORK_COUNT } qn_device_work;
+
+typedef struct qn_record_work {
+    uint32_t size; /* sizeof(qn_record_work) */
+    qn_device_work kind;
+    const char *name;
+    uint64_t start, end;  /* already on the host's clock */
+    uint64_t correlation; /* of the submission that started it */
+    uint64_t op;          /* id of the op it serves (qn_record_open_op at submission); 0: none */
+    int32_t device, queue;
+    double flops;
+    uint64_t bytes;
+    uint32_t grid[3], block[3]; /* kernels: workgroups and their size; grid[0] 0: not known */
+    uint32_t shared_memory;
+    float blocks_per_sm, occupancy; /* 0: not known */
+} qn_record_work;
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,7 @@
 /* Rows from any dtype to any other, on as many threads as there are: what quantising and converting model files is made of. */
 #include <quern/format.h>
 
+#include "tensor/convert.h"
 #include "tensor/quant.h"
 #include "thread/pool.h"
 

@@ -76,6 +76,11 @@ qn_status qn_infer_set_rows(qn_infer_call *c) {
     return QN_OK;
 }
 
+qn_status qn_infer_store_rows(qn_infer_call *c) {
+    if (!(c->src[0]->flags & QN_TENSOR_PARAM)) return qn_reject_src(c, 0, QN_REASON_NOT_PARAMETER, -1, 0, 0);
+    return qn_infer_set_rows(c);
+}
+
 qn_status qn_infer_set_rows_back(qn_infer_call *c) {
     const qn_tensor *g = c->src[0];
     QN_TRY(need_batch_tiles(c, 1, g));

@@ -5,17 +5,6 @@
 
 #include <quern/record.h>
 
-/* A device that work will be recorded for, in the order of their numbers. Fields that are 0 or NULL are left out. */
-typedef struct qn_record_device {
-    uint32_t size; /* sizeof(qn_record_device) */
-    int32_t compute_major, compute_minor;
-    int32_t cores;
-    const char *name;
-    uint64_t memory;
-    uint64_t clock_bound; /* nanoseconds by which its times may differ from the host's */
-} qn_record_device;
-qn_status qn_recorder_add_device(qn_recorder *recorder, const qn_record_device *device, qn_error *error);
-
 /* Now, on the clock of the records; later than any time this context gave or was given before. 0 when nothing is recorded. */
 uint64_t qn_record_time(qn_context *context);
 /* Id of the innermost op that is open, else 0; and of the last op that ended. */
@@ -40,22 +29,6 @@ uint64_t qn_record_host_work(qn_context *context, const qn_record_host *work);
 /* A call into a device's driver on this thread: submit, copy, wait. It belongs to the op that is open. */
 void qn_record_runtime(qn_context *context, const char *name, uint64_t start, uint64_t end, uint64_t correlation);
 
-typedef enum qn_device_work { QN_DEVICE_KERNEL, QN_DEVICE_COPY, QN_DEVICE_FILL, QN_DEVICE_WORK_COUNT } qn_device_work;
-
-typedef struct qn_record_work {
-    uint32_t size; /* sizeof(qn_record_work) */
-    qn_device_work kind;
-    const char *name;
-    uint64_t start, end;  /* already on the host's clock */
-    uint64_t correlation; /* of the submission that started it */
-    uint64_t op;          /* id of the op it serves (qn_record_open_op at submission); 0: none */
-    int32_t device, queue;
-    double flops;
-    uint64_t bytes;
-    uint32_t grid[3], block[3]; /* kernels: workgroups and their size; grid[0] 0: not known */
-    uint32_t shared_memory;
-    float blocks_per_sm, occupancy; /* 0: not known */
-} qn_record_work;
 void qn_record_device_work(qn_context *context, const qn_record_work *work);
 
 /* That the op with the second id is the gradient of the op with the first. */

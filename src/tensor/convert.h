@@ -22,4 +22,9 @@ void qn_convert_run(qn_dtype from, const char *src, int64_t src_stride, qn_dtype
 /* Whether values of one dtype can become the other at run time; every plain pair can, blocks need their codecs. */
 int qn_can_convert(qn_dtype from, qn_dtype to);
 
+/* Convert n values between any two dtypes; rows are dense. Rounds to nearest even into floats, saturates into integers (NaN
+ * gives 0); into a block type with the encoder that has the least error. UNSUPPORTED where there is no conversion, INVALID when
+ * n is not a whole number of blocks. Pointers are aligned to their element. */
+qn_status qn_convert(qn_dtype from, const void *src, qn_dtype to, void *dst, int64_t n);
+
 #endif

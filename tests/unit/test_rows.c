@@ -1,4 +1,5 @@
 /* Rows from any dtype to any other: the same as one conversion at a time, on any number of threads. */
+#include "tensor/convert.h"
 #include "cmocka_setup.h"
 
 #include <stdlib.h>
