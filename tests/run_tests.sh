@@ -9,6 +9,7 @@ rm -rf "$logs"
 mkdir -p "$logs"
 : >"$logs/results"
 export ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
+eval "$(tools/plain_core.sh build/plain-core)" # where a core's name promises more than it has, for lavapipe
 
 run() { # name, command...
     local name=$1 log=$logs/${1//\//-}.log from=$SECONDS
@@ -25,8 +26,10 @@ run() { # name, command...
 
 skip() { echo "skip $1: $2"; }
 
-build() { # preset, folder, target if not all
-    run "$1/build" sh -c "cmake --preset $1 && cmake --build $2 --target ${3:-all}"
+build() { # preset, folder, targets if not all
+    local preset=$1 folder=$2
+    shift 2
+    run "$preset/build" sh -c "cmake --preset $preset && cmake --build $folder --target ${*:-all}"
 }
 
 units() { # preset, folder
@@ -122,10 +125,11 @@ clang_tests() {
     run clang/check-test build/clang/qn_check test --quick
 }
 
-# The recorder is where threads meet.
+# Where threads meet: the recorder, the pool, and plans that share one or are cancelled from outside.
 tsan_tests() {
-    build tsan build/tsan test_record || return
-    run tsan/test_record build/tsan/tests/test_record
+    local program meet="test_record test_pool test_plan_runs"
+    build tsan build/tsan $meet || return
+    for program in $meet; do run "tsan/$program" "build/tsan/tests/$program"; done
 }
 
 # Reads of memory that nobody wrote, which the address sanitizer cannot see.
@@ -161,6 +165,7 @@ cross_tests() {
 
 run layers python3 tools/check_layers.py
 run sizes python3 tools/check_size.py
+run plain-core tests/check_plain_core.sh
 # Two lanes, because the long checks use one core each.
 release_tests &
 {
