@@ -37,59 +37,72 @@ static place pixel_at(const shape *s, int64_t n) { return place_among(n, s->of[0
 static place tap_at(const shape *s, int64_t n) { return place_among(n, s->of[0].taps, s->of[1].taps); }
 static place sample_at(const shape *s, int64_t n) { return place_among(n, s->of[0].in, s->of[1].in); }
 
+/* The place so many further on in a row, at most at its end: then the next row begins. */
+static inline void step_on(place *p, int64_t run, int64_t a, int64_t b) {
+    p->at[0] += run;
+    if (p->at[0] < a) return;
+    p->at[0] = 0;
+    if (++p->at[1] < b) return;
+    p->at[1] = 0;
+    p->at[2]++;
+}
+
 /* ---- Patches: what a tap of a channel sees from each pixel */
 
-/* Elements x, x + stride, .. of a row that has n of them, 0 where there is none, into every `step`-th float of `to`. */
-static inline void see_row(const float *row, int64_t n, int64_t x, int64_t stride, int64_t count, float *to, int64_t step) {
+static inline void copy_floats(const float *from, int64_t n, float *to) {
     int64_t i = 0;
-    for (; i < count && x < 0; i++, x += stride) to[i * step] = 0;
-    if (stride == 1 && step == 1) {
+    for (; i + VF_N <= n; i += VF_N) vf_store(to + i, vf_load(from + i));
+    if (i < n) vf_storen(to + i, vf_loadn(from + i, (int)(n - i)), (int)(n - i));
+}
+
+static inline void see_nothing(int64_t count, float *to) {
+    for (int64_t i = 0; i < count; i++) to[i] = 0;
+}
+
+/* Elements x, x + stride, .. of a row that has n of them, 0 where there is none. */
+static inline void see_row(const float *row, int64_t n, int64_t x, int64_t stride, int64_t count, float *to) {
+    int64_t i = 0;
+    for (; i < count && x < 0; i++, x += stride) to[i] = 0;
+    if (stride == 1) {
         int64_t whole = n - x < count - i ? n - x : count - i;
-        if (whole > 0) memcpy(to + i, row + x, (size_t)whole * sizeof *to);
+        if (whole > 0) copy_floats(row + x, whole, to + i);
         if (whole > 0) i += whole;
     } else {
-        for (; i < count && x < n; i++, x += stride) to[i * step] = row[x];
+        for (; i < count && x < n; i++, x += stride) to[i] = row[x];
     }
-    for (; i < count; i++) to[i * step] = 0;
+    see_nothing(count - i, to + i);
 }
 
-static inline void see_nothing(int64_t count, float *to, int64_t step) {
-    for (int64_t i = 0; i < count; i++) to[i * step] = 0;
-}
-
-/* What a tap sees from `count` pixels from `first` on, of one channel plane: one row of pixels at a time. */
-static void see_pixels(const shape *s, const float *plane, const place *tap, int64_t first, int64_t count, float *to,
-                       int64_t step) {
+/* What a tap sees from `count` pixels from `p` on, of one channel plane: one row of pixels at a time. p goes along. */
+static void see_pixels(const shape *s, const float *plane, const place *tap, place *p, int64_t count, float *to) {
     const qn_window *w = &s->of[0], *h = &s->of[1], *d = &s->of[2];
     while (count > 0) {
-        place p = pixel_at(s, first);
-        int64_t run = w->out - p.at[0] < count ? w->out - p.at[0] : count;
-        int64_t y = qn_window_sample(h, p.at[1], tap->at[1]), z = qn_window_sample(d, p.at[2], tap->at[2]);
-        if (y < 0 || y >= h->in || z < 0 || z >= d->in) see_nothing(run, to, step);
-        else see_row(plane + (z * h->in + y) * w->in, w->in, qn_window_sample(w, p.at[0], tap->at[0]), w->stride, run, to, step);
-        to += run * step;
-        first += run;
+        int64_t run = w->out - p->at[0] < count ? w->out - p->at[0] : count;
+        int64_t y = qn_window_sample(h, p->at[1], tap->at[1]), z = qn_window_sample(d, p->at[2], tap->at[2]);
+        if (y < 0 || y >= h->in || z < 0 || z >= d->in) see_nothing(run, to);
+        else see_row(plane + (z * h->in + y) * w->in, w->in, qn_window_sample(w, p->at[0], tap->at[0]), w->stride, run, to);
+        step_on(p, run, w->out, h->out);
+        to += run;
         count -= run;
     }
 }
 
-/* The other way: for `count` samples from `first` on, the pixel whose tap falls there, if any. */
-static void see_samples(const shape *s, const float *plane, const place *tap, int64_t first, int64_t count, float *to) {
+/* The other way: for `count` samples from `p` on, the pixel whose tap falls there, if any. */
+static void see_samples(const shape *s, const float *plane, const place *tap, place *p, int64_t count, float *to) {
     const qn_window *w = &s->of[0], *h = &s->of[1], *d = &s->of[2];
     while (count > 0) {
-        place p = sample_at(s, first);
-        int64_t run = w->in - p.at[0] < count ? w->in - p.at[0] : count;
-        int64_t y = qn_window_output(h, p.at[1], tap->at[1]), z = qn_window_output(d, p.at[2], tap->at[2]);
+        int64_t run = w->in - p->at[0] < count ? w->in - p->at[0] : count;
+        int64_t y = qn_window_output(h, p->at[1], tap->at[1]), z = qn_window_output(d, p->at[2], tap->at[2]);
         const float *row = plane + (z * h->out + y) * w->out;
-        if (y < 0 || z < 0) see_nothing(run, to, 1);
-        else if (w->stride == 1) see_row(row, w->out, p.at[0] + w->pad - tap->at[0] * w->dilation, 1, run, to, 1);
+        if (y < 0 || z < 0) see_nothing(run, to);
+        else if (w->stride == 1) see_row(row, w->out, p->at[0] + w->pad - tap->at[0] * w->dilation, 1, run, to);
         else
             for (int64_t i = 0; i < run; i++) {
-                int64_t x = qn_window_output(w, p.at[0] + i, tap->at[0]);
+                int64_t x = qn_window_output(w, p->at[0] + i, tap->at[0]);
                 to[i] = x >= 0 ? row[x] : 0;
             }
+        step_on(p, run, w->in, h->in);
         to += run;
-        first += run;
         count -= run;
     }
 }
@@ -98,30 +111,13 @@ static void see_samples(const shape *s, const float *plane, const place *tap, in
 static void fetch_patches(const qn_gemm_side *side, int64_t batch_offset, int64_t first, int64_t count, int64_t first_k,
                           int depth, float *panel, int step) {
     const shape *s = side->context;
+    const place from = pixel_at(s, first);
     for (int p = 0; p < depth; p++) {
         int64_t k = first_k + p;
-        place tap = tap_at(s, k % s->taps);
+        place tap = tap_at(s, k % s->taps), at = from;
         const float *plane = (const float *)(const void *)(side->data + batch_offset + k / s->taps * s->channel);
         for (int64_t i = 0; i < count; i += step)
-            see_pixels(s, plane, &tap, first + i, count - i < step ? count - i : step, panel + i * depth + (int64_t)p * step, 1);
-    }
-}
-
-/* B of conv_back_w: element (channel and tap, pixel of an image); the same numbers with the axes exchanged. */
-static void fetch_patches_across(const qn_gemm_side *side, int64_t batch_offset, int64_t first, int64_t count, int64_t first_k,
-                                 int depth, float *panel, int step) {
-    const shape *s = side->context;
-    for (int64_t i = 0; i < count; i++) {
-        place tap = tap_at(s, (first + i) % s->taps);
-        const char *plane = side->data + batch_offset + (first + i) / s->taps * s->channel;
-        float *to = panel + i / step * step * depth + i % step;
-        for (int64_t done = 0; done < depth;) {
-            int64_t k = first_k + done, pixel = k % s->pixels;
-            int64_t run = s->pixels - pixel < depth - done ? s->pixels - pixel : depth - done;
-            see_pixels(s, (const float *)(const void *)(plane + k / s->pixels * s->image), &tap, pixel, run, to + done * step,
-                       step);
-            done += run;
-        }
+            see_pixels(s, plane, &tap, &at, count - i < step ? count - i : step, panel + i * depth + (int64_t)p * step);
     }
 }
 
@@ -129,30 +125,73 @@ static void fetch_patches_across(const qn_gemm_side *side, int64_t batch_offset,
 static void fetch_spread(const qn_gemm_side *side, int64_t batch_offset, int64_t first, int64_t count, int64_t first_k, int depth,
                          float *panel, int step) {
     const shape *s = side->context;
+    const place from = sample_at(s, first);
     for (int p = 0; p < depth; p++) {
         int64_t k = first_k + p;
-        place tap = tap_at(s, k % s->taps);
+        place tap = tap_at(s, k % s->taps), at = from;
         const float *plane = (const float *)(const void *)(side->data + batch_offset + k / s->taps * s->channel);
         for (int64_t i = 0; i < count; i += step)
-            see_samples(s, plane, &tap, first + i, count - i < step ? count - i : step, panel + i * depth + (int64_t)p * step);
+            see_samples(s, plane, &tap, &at, count - i < step ? count - i : step, panel + i * depth + (int64_t)p * step);
     }
 }
 
-/* ---- A side whose summed axis is two: outer and inner */
+/* ---- Sides whose summed axis lies side by side in runs */
 
+/* `count` rows, at most a panel of them, of `depth` floats each, into lines of a panel. */
+static void turn_rows(const char *rows, int64_t along, int64_t count, int64_t depth, float *panel, int step) {
+    qn_gemm_side run = {.data = rows, .along = along, .deep = 4, .dtype = QN_DTYPE_F32};
+    qn_gemm_plain_fetch(QN_DTYPE_F32, along, 4, depth)(&run, 0, 0, count, 0, (int)depth, panel, step);
+}
+
+enum { ROWS = 64, RUN = 128 }; /* of patches written down at a time, to be turned */
+
+/* What `count` channels and taps from `first` on see from `depth` pixels of all images from `first_k` on, a row for each. */
+static void see_across(const shape *s, const char *images, int64_t first, int64_t count, int64_t first_k, int64_t depth,
+                       float rows[ROWS][RUN]) {
+    int64_t image = first_k / s->pixels, pixel = first_k % s->pixels;
+    const place from = pixel_at(s, pixel);
+    for (int64_t i = 0; i < count; i++) {
+        const char *plane = images + (first + i) / s->taps * s->channel + image * s->image;
+        place tap = tap_at(s, (first + i) % s->taps), at = from;
+        int64_t left = s->pixels - pixel;
+        for (int64_t done = 0; done < depth; plane += s->image, left = s->pixels, at = (place){{0, 0, 0}}) {
+            int64_t run = left < depth - done ? left : depth - done;
+            see_pixels(s, (const float *)(const void *)plane, &tap, &at, run, rows[i] + done);
+            done += run;
+        }
+    }
+}
+
+/* B of conv_back_w: element (channel and tap, pixel of an image); the same numbers as conv's with the axes exchanged. */
+static void fetch_patches_across(const qn_gemm_side *side, int64_t batch_offset, int64_t first, int64_t count, int64_t first_k,
+                                 int depth, float *panel, int step) {
+    float rows[ROWS][RUN];
+    for (int64_t i = 0; i < count; i += step, panel += (int64_t)step * depth) {
+        int64_t some = count - i < step ? count - i : step;
+        for (int64_t done = 0; done < depth; done += RUN) {
+            int64_t run = depth - done < RUN ? depth - done : RUN;
+            see_across(side->context, side->data + batch_offset, first + i, some, first_k + done, run, rows);
+            turn_rows((const char *)rows, sizeof *rows, some, run, panel + done * step, step);
+        }
+    }
+}
+
+/* A summed axis that is two, of which the inner one lies side by side. */
 typedef struct two_axes {
-    int64_t inner, outer_step, inner_step; /* extent; bytes */
+    int64_t inner, outer_step; /* extent; bytes */
 } two_axes;
 
 static void fetch_two(const qn_gemm_side *side, int64_t batch_offset, int64_t first, int64_t count, int64_t first_k, int depth,
                       float *panel, int step) {
     const two_axes *t = side->context;
-    for (int p = 0; p < depth; p++) {
-        int64_t k = first_k + p;
-        const char *line = side->data + batch_offset + k / t->inner * t->outer_step + k % t->inner * t->inner_step;
-        for (int64_t i = 0; i < count; i++)
-            memcpy(&panel[i / step * step * depth + (int64_t)p * step + i % step], line + (first + i) * side->along,
-                   sizeof(float));
+    for (int64_t i = 0; i < count; i += step, panel += (int64_t)step * depth) {
+        const char *rows = side->data + batch_offset + (first + i) * side->along;
+        for (int64_t done = 0, run; done < depth; done += run) {
+            int64_t k = first_k + done, inside = k % t->inner;
+            run = t->inner - inside < depth - done ? t->inner - inside : depth - done;
+            turn_rows(rows + k / t->inner * t->outer_step + inside * 4, side->along, count - i < step ? count - i : step, run,
+                      panel + done * step, step);
+        }
     }
 }
 
@@ -239,7 +278,7 @@ static int describe_transpose(const qn_call *c, product *p) {
     g->m = w->shape[1];
     g->n = p->s.samples;
     g->k = deep * p->s.taps;
-    p->two = (two_axes){p->s.taps, w->shape[1] * p->s.taps * 4, 4};
+    p->two = (two_axes){p->s.taps, w->shape[1] * p->s.taps * 4};
     g->a = (qn_gemm_side){
         .data = qn_at(w, 0), .along = p->s.taps * 4, .dtype = QN_DTYPE_F32, .fetch = fetch_two, .context = &p->two};
     g->b = (qn_gemm_side){.data = qn_at(x, 0), .along = 4, .dtype = QN_DTYPE_F32, .fetch = fetch_spread, .context = &p->s};
@@ -268,7 +307,7 @@ static int describe_back_w(const qn_call *c, product *p) {
     g->m = gy->shape[1] / at->groups;
     g->n = deep * p->s.taps;
     g->k = gy->shape[0] * p->s.pixels;
-    p->two = (two_axes){p->s.pixels, gy->shape[1] * p->s.pixels * 4, 4};
+    p->two = (two_axes){p->s.pixels, gy->shape[1] * p->s.pixels * 4};
     g->a = (qn_gemm_side){
         .data = qn_at(gy, 0), .along = p->s.pixels * 4, .dtype = QN_DTYPE_F32, .fetch = fetch_two, .context = &p->two};
     g->b = (qn_gemm_side){

@@ -70,18 +70,79 @@ static inline int inner_axis(const form *f, int64_t w, under *u) {
                          end_ = at + (u)->last[0] - (u)->first[0];                       \
                  at < end_; at++)
 
-/* The first sample that no other under the window beats; NaN beats all. */
-static int64_t extremum(const form *f, const float *x, const under *u) {
-    int64_t best = (u->first[2] * f->of[1].in + u->first[1]) * f->of[0].in + u->first[0];
-    float value = x[best], sign = f->reduction == QN_REDUCE_max ? 1.0f : -1.0f;
-    EACH_SAMPLE(f, u, i) {
-        if (!(sign * x[i] <= sign * value) && value == value) { /* larger, or not a number */
-            best = i;
-            value = x[i];
-        }
-    }
-    return best;
+/* ---- Extrema: a row of windows at a time, one sample of each window after the other, so that nothing is guessed */
+
+enum { CHUNK = 4 * VF_N }; /* windows at a time */
+
+typedef struct found {
+    int32_t begin[CHUNK]; /* where each window begins in a row of samples, which may be before it */
+    int32_t at[CHUNK];    /* in the plane: the first sample that no other under the window beats; NaN beats all */
+    float value[CHUNK];
+} found;
+
+static inline vi ints_at(const int32_t *p) {
+    vi v;
+    memcpy(&v, p, sizeof v);
+    return v;
 }
+
+/* Tap x of n windows along the row of samples that begins at `row`. A window that has no such sample shows its best once more, which
+ * does not beat itself. */
+static inline __attribute__((always_inline)) void look(const form *f, const float *plane, int64_t row, int n, int32_t x,
+                                                       int largest, found *best) {
+    const qn_window *w = &f->of[0];
+    float sample[CHUNK];
+    int i = 0;
+    for (; i < n && best->begin[i] + x < 0; i++) sample[i] = best->value[i];
+    for (; i < n && best->begin[i] + x < w->in; i++) sample[i] = plane[row + best->begin[i] + x];
+    for (; i < (n + VF_N - 1) / VF_N * VF_N; i++) sample[i] = best->value[i];
+    for (i = 0; i < n; i += VF_N) {
+        vf v = vf_load(sample + i), b = vf_load(best->value + i);
+        vi better = ~(largest ? v <= b : v >= b) & (b == b); /* more, or not a number */
+        vi at = (better & (ints_at(best->begin + i) + vi_set1((int32_t)row + x))) | (~better & ints_at(best->at + i));
+        vf_store(best->value + i, vf_select(better, v, b));
+        memcpy(best->at + i, &at, sizeof at);
+    }
+}
+
+/* Windows [first, first + n) of the row that u is in. */
+static void extrema(const form *f, const float *plane, const under *u, int64_t first, int n, found *best) {
+    int64_t top = (u->first[2] * f->of[1].in + u->first[1]) * f->of[0].in;
+    for (int i = 0; i < (n + VF_N - 1) / VF_N * VF_N; i++) { /* what fills the last vector is the last window again */
+        best->begin[i] = (int32_t)qn_window_sample(&f->of[0], first + (i < n ? i : n - 1), 0);
+        best->at[i] = (int32_t)top + (best->begin[i] < 0 ? 0 : best->begin[i]);
+        best->value[i] = plane[best->at[i]];
+    }
+    for (int64_t z = u->first[2]; z < u->last[2]; z++)
+        for (int64_t y = u->first[1]; y < u->last[1]; y++) {
+            int64_t row = (z * f->of[1].in + y) * f->of[0].in;
+            for (int32_t x = 0; x < f->of[0].taps; x++) {
+                if (f->reduction == QN_REDUCE_max) look(f, plane, row, n, x, 1, best);
+                else look(f, plane, row, n, x, 0, best);
+            }
+        }
+}
+
+/* The extrema of a plane: y gets them, or dx gets g where they are. */
+static void plane_extrema(const form *f, const float *x, float *y, const float *g, float *dx) {
+    under u;
+    found best;
+    int64_t o = 0, wide = f->of[0].out;
+    for (int64_t d = 0; d < f->of[2].out; d++)
+        for (int64_t h = 0; h < f->of[1].out; h++) {
+            outer_axes(f, d, h, &u);
+            for (int64_t first = 0; first < wide; first += CHUNK) {
+                int n = wide - first < CHUNK ? (int)(wide - first) : CHUNK;
+                extrema(f, x, &u, first, n, &best);
+                if (y) memcpy(y + o, best.value, (size_t)n * sizeof *y);
+                else
+                    for (int i = 0; i < n; i++) dx[best.at[i]] += g[o + i];
+                o += n;
+            }
+        }
+}
+
+/* ---- Sums */
 
 static float total(const form *f, const float *x, const under *u) {
     float sum = 0;
@@ -100,7 +161,8 @@ static void run_pool(const qn_call *c, const qn_cpu_step *s, int phase, int64_t 
         const float *x = (const float *)(const void *)qn_at(c->src[0], plane * f.in * 4);
         float *y = (float *)(void *)qn_at(c->dst[0], plane * f.out * 4);
         under u;
-        EACH_WINDOW(&f, u, o) { y[o] = is_extremum(&f) ? x[extremum(&f, x, &u)] : total(&f, x, &u); }
+        if (is_extremum(&f)) plane_extrema(&f, x, y, NULL, NULL);
+        else EACH_WINDOW(&f, u, o) y[o] = total(&f, x, &u);
     }
 }
 
@@ -115,11 +177,11 @@ static void run_back(const qn_call *c, const qn_cpu_step *s, int phase, int64_t 
         float *dx = (float *)(void *)qn_at(c->dst[0], plane * f.in * 4);
         memset(dx, 0, (size_t)f.in * 4);
         under u;
-        EACH_WINDOW(&f, u, o) {
-            float share = f.reduction == QN_REDUCE_mean ? g[o] / u.count : g[o];
-            if (is_extremum(&f)) dx[extremum(&f, x, &u)] += g[o];
-            else EACH_SAMPLE(&f, &u, i) dx[i] += share;
-        }
+        if (is_extremum(&f)) plane_extrema(&f, x, NULL, g, dx);
+        else EACH_WINDOW(&f, u, o) {
+                float share = f.reduction == QN_REDUCE_mean ? g[o] / u.count : g[o];
+                EACH_SAMPLE(&f, &u, i) dx[i] += share;
+            }
     }
 }
 
@@ -129,7 +191,7 @@ static int prepare(const qn_call *c, qn_cpu_step *s, const qn_tensor *in, const 
     form f;
     int whole = form_of(&f, c->attr, c->subop, in, out) && c->subop != QN_REDUCE_prod;
     for (int k = 0; k < QN_WINDOW_AXES; k++) whole &= f.of[k].pad < f.of[k].taps && f.behind[k] < f.of[k].taps;
-    if (!whole || f.in == 0 || f.out == 0) return 0;
+    if (!whole || f.in == 0 || f.out == 0 || f.in > INT32_MAX / 2) return 0;
     s->n[0] = qn_tensor_count(in) / f.in;
     if (s->n[0] == 0) return 0;
     return qn_cpu_by_rows(s, "pool planes", run, s->n[0], (double)(f.in + f.out) * 4, (double)f.in * 4);
