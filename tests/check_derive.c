@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "check_eager.h"
 #include "check_graphs.h"
 
 typedef struct derived {
@@ -165,7 +166,8 @@ static void check_vmap(derived *d, int n_which) {
             to += m * 8 * (size_t)batch;
         }
     }
-    if (report.n_unrolled) qc_fail(NULL, "seed %llu: node %d was unrolled", (unsigned long long)d->seed, report.first_unrolled);
+    if (report.n_unrolled && !qc_eager_has_bodies(d->g))
+        qc_fail(NULL, "seed %llu: node %d was unrolled", (unsigned long long)d->seed, report.first_unrolled);
     qn_graph_destroy(all);
 }
 

@@ -5,7 +5,7 @@
 #include "check.h"
 #include "op/op_emit.h"
 
-enum { QC_MAX_VALUE = 512 };
+enum { QC_MAX_VALUE = 1024 };
 
 typedef struct qc_tape {
     qn_emitter emitter;

@@ -1,4 +1,4 @@
-/* `qn_check grad`: every gradient rule against finite differences in f64. The loss is a random weighting of the outputs; each
+/* `qn_check grad`: every gradient rule against finite differences in f64, and the gradient of a graph of the op against the rule. The loss is a random weighting of the outputs; each
  * element of each float source is moved a little both ways, four points to take out the third derivative, and the step shrinks
  * before a disagreement counts, because a point may lie beside a kink. */
 #include <stdio.h>
@@ -7,6 +7,7 @@
 
 #include "check.h"
 #include "check_emit.h"
+#include "check_grad_graph.h"
 
 enum { MOST_ELEMENTS = 260, ROOM = 1 << 16 };
 
@@ -260,8 +261,8 @@ static const char *backward_all(probe *p) {
     return left ? backward(p, p->want, -1, p->grad) : why;
 }
 
-/* 1 when the draw had a gradient to compare. */
-static int check_draw(const qc_case *c, const qc_draw *d, double *worst) {
+/* 1 when the draw had a gradient to compare. *graphs counts those that a graph was compared on as well. */
+static int check_draw(const qc_case *c, const qc_draw *d, double *worst, int *graphs) {
     static probe p;
     memset(&p, 0, sizeof p);
     int open = open_probe(&p, c, d);
@@ -275,6 +276,7 @@ static int check_draw(const qc_case *c, const qc_draw *d, double *worst) {
         for (int s = 0; s < c->n_src && !why; s++)
             if (p.want[s]) check_alone(&p, s);
         if (!why) check_outputs(&p);
+        if (!why) *graphs += qc_grad_graph(&p.b, p.weight, p.want, p.grad);
         if (p.worst > *worst) *worst = p.worst;
     }
     close_probe(&p);
@@ -289,7 +291,7 @@ static int widest(const qc_case *c, qc_draw *d) {
     return 1;
 }
 
-static int check_case(const qc_case *c, uint64_t seed, double *worst) {
+static int check_case(const qc_case *c, uint64_t seed, double *worst, int *graphs) {
     static const qc_shapes shapes[] = {QC_SHAPES_RANDOM, QC_SHAPES_TWO,  QC_SHAPES_ODD,
                                        QC_SHAPES_DEEP,   QC_SHAPES_ONES, QC_SHAPES_EMPTY};
     int checked = 0, drawn = c->letters || c->lead_room >= 0, variants = 0;
@@ -301,7 +303,7 @@ static int check_case(const qc_case *c, uint64_t seed, double *worst) {
         for (int k = 0; k < (!drawn ? 1 : qc_set.quick ? 2 : 6); k++) {
             if (shapes[k] == QC_SHAPES_DEEP && c->lead_room < 0) continue;
             qc_draw_make(c, &d, v, shapes[k], MOST_ELEMENTS, qc_mix(seed, 10 * (uint64_t)v + (uint64_t)k));
-            checked += check_draw(c, &d, worst);
+            checked += check_draw(c, &d, worst, graphs);
         }
     }
     return checked;
@@ -311,14 +313,17 @@ int qc_mode_grad(void) {
     for (int op = 0; op < QN_OP_COUNT; op++) {
         if ((qc_set.op >= 0 && qc_set.op != op) || !qn_op_rules_of(op)->vjp || qn_op_describe(op)->n_body) continue;
         double worst = 0;
-        int checked = 0;
+        int checked = 0, graphs = 0;
         for (int i = 0; i < qc_cases_count(); i++)
             if (qc_cases_at(i)->op == op && qc_cases_at(i)->kind == QC_ACCEPT)
-                checked += check_case(qc_cases_at(i), qc_mix(qc_set.seed, (uint64_t)i), &worst);
+                checked += check_case(qc_cases_at(i), qc_mix(qc_set.seed, (uint64_t)i), &worst, &graphs);
         const qc_case none = {.op = op, .sources = "", .attributes = ""};
         qc_built b = {.c = &none, .trouble = "none"};
         if (!checked) qc_fail(&b, "it has a gradient but no case that could check it");
-        if (qc_set.verbose) printf("%-26s %6d draws, worst relative error %.2g\n", qn_op_describe(op)->name, checked, worst);
+        if (checked && !graphs) qc_fail(&b, "no case of its gradient could be tried in a graph");
+        if (qc_set.verbose)
+            printf("%-26s %6d draws, %d as graphs, worst relative error %.2g\n", qn_op_describe(op)->name, checked, graphs,
+                   worst);
         qc_report_op(op);
     }
     return qc_finish();

@@ -1,6 +1,7 @@
-/* qn_check graphs: random graphs of up to 40 nodes. For each: the plan gives the bits that dispatching node by node gives;
- * every pass, and all together, leave those bits alone; and the graph's gradient agrees with finite differences. What else can
- * be derived from a graph is checked next door, in check_derive.c. */
+/* qn_check graphs: random graphs of up to 40 nodes, every third with branches and loops. For each: the plan gives the bits that
+ * dispatching node by node gives; every pass, and all together, leave those bits alone; and the graph's gradient agrees with finite
+ * differences and with the rules of its ops, run one by one. What else can be derived from a graph is checked next door, in
+ * check_derive.c. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,9 @@
 
 #include <quern/plan.h>
 
+#include "check_bodies.h"
+#include "check_eager.h"
+#include "check_emit.h"
 #include "check_graphs.h"
 #include "pass/pass.h"
 #include "check_patterns.h"
@@ -19,6 +23,7 @@ typedef struct maker {
     qn_graph *g;
     qn_val values[MAX_NODES * 2 + 8];
     int n;
+    int bodies; /* branches and loops as well */
 } maker;
 
 static int64_t shape_of(const qn_graph *g, qn_val v, qn_value_info *info) {
@@ -116,11 +121,16 @@ static qn_val joined(maker *m, qn_val a, const qn_value_info *info) {
     return b == QN_VAL_NONE ? b : qn_graph_op(m->g, QN_OP_concat, 0, 2, (qn_val[]){a, b}, &at);
 }
 
+static qn_val with_bodies(maker *m, qn_val a, const qn_value_info *info) {
+    qn_val b = pick_like(m, info);
+    return b == QN_VAL_NONE ? b : qc_bodies_add(m->g, &m->rng, a, b, (qc_layer){QN_VAL_NONE, QN_VAL_NONE});
+}
+
 static void add_node(maker *m) {
     qn_value_info info;
     qn_val a = pick(m), y = QN_VAL_NONE;
     shape_of(m->g, a, &info);
-    switch (qc_below(&m->rng, 10)) {
+    switch (qc_below(&m->rng, m->bodies ? 12 : 10)) {
     case 0: y = unary(m, a); break;
     case 1: y = binary(m, a, &info); break;
     case 2: y = row_op(m, a); break;
@@ -130,7 +140,8 @@ static void add_node(maker *m) {
     case 6: y = repeated(m, a, &info); break;
     case 7: y = window(m, a, &info); break;
     case 8: y = scaled(m, a); break;
-    default: y = joined(m, a, &info); break;
+    case 9: y = joined(m, a, &info); break;
+    default: y = with_bodies(m, a, &info); break;
     }
     if (y == QN_VAL_NONE) return;
     shape_of(m->g, y, &info);
@@ -139,7 +150,7 @@ static void add_node(maker *m) {
 
 /* x, a param, a constant; then nodes; the sum of the last one is the loss. */
 qn_graph *qc_graph_make(uint64_t seed, qn_val *loss) {
-    maker m = {.rng = {seed}};
+    maker m = {.rng = {seed}, .bodies = seed % 3 == 0};
     double data[QC_LEAF_MOST];
     int64_t shape[2] = {1 + qc_below(&m.rng, 4), 1 + qc_below(&m.rng, 3)};
     if (qn_graph_create(0, &m.g) != QN_OK) return NULL;
@@ -147,8 +158,8 @@ qn_graph *qc_graph_make(uint64_t seed, qn_val *loss) {
     m.values[m.n++] = qn_graph_input(m.g, "x", QN_DTYPE_F64, 2, shape);
     m.values[m.n++] = qn_graph_param(m.g, "w", QN_DTYPE_F64, 2, shape);
     m.values[m.n++] = qn_graph_constant(m.g, QN_DTYPE_F64, 2, shape, data, sizeof *data * (size_t)(shape[0] * shape[1]));
-    int nodes = 2 + (int)qc_below(&m.rng, MAX_NODES - 4);
-    while (nodes-- > 0) add_node(&m);
+    int nodes = 2 + (int)qc_below(&m.rng, MAX_NODES - 4), room = m.bodies ? MAX_NODES - 8 : MAX_NODES - 2; /* a loop takes six */
+    while (nodes-- > 0 && qn_graph_node_count(m.g) < room) add_node(&m);
     qn_val last = m.values[m.n - 1], mix = qn_graph_op(m.g, QN_OP_unary, QN_UNARY_tanh, 1, &last, NULL);
     *loss = qn_graph_op(m.g, QN_OP_sum, 0, 1, &mix, NULL);
     qn_graph_output(m.g, *loss, "loss");
@@ -222,55 +233,21 @@ size_t qc_graph_run(const qn_graph *g, uint32_t flags, const qc_point *at, char 
     return n;
 }
 
-/* Node by node through the dispatcher, every value dense in a place of its own. */
+static qc_eager eager;
+
+static void fill_leaf(void *user, const qn_value_info *leaf, qn_tensor *t) {
+    uint64_t seed = *(const uint64_t *)user + (leaf->kind == QN_VALUE_PARAM);
+    double data[QC_LEAF_MOST];
+    qc_graph_leaf(seed, NULL, 0, data);
+    memcpy(t->data, data, sizeof *data * (size_t)qn_tensor_count(t));
+}
+
 static size_t run_eagerly(const qn_graph *g, uint64_t seed, char *out) {
-    static char pool[POOL_BYTES * 4];
-    static qn_tensor t[MAX_NODES * 4 + 64];
-    size_t at = 0, n = 0;
-    for (qn_val v = 0; v < qn_graph_value_count(g); v++) {
-        qn_value_info info;
-        shape_of(g, v, &info);
-        qn_tensor_init(&t[v], info.dtype, info.rank, info.shape, pool + at, sizeof pool - at);
-        if (info.kind == QN_VALUE_INPUT || info.kind == QN_VALUE_PARAM) {
-            qc_rng rng = {info.kind == QN_VALUE_INPUT ? seed : seed + 1};
-            for (int64_t i = 0; i < count_of(&info); i++) ((double *)(void *)(pool + at))[i] = qc_unit(&rng) * 2 - 1;
-        } else if (info.kind == QN_VALUE_CONSTANT) {
-            memcpy(pool + at, qn_graph_constant_data(g, v), (size_t)count_of(&info) * 8);
-        }
-        at += (size_t)count_of(&info) * 8;
-    }
-    for (int32_t k = 0; k < qn_graph_node_count(g); k++) {
-        qn_node_info node = {.size = sizeof node};
-        qn_graph_node(g, k, &node);
-        qn_request q = {.size = sizeof q,
-                        .version = QN_REQUEST_VERSION,
-                        .op = (uint16_t)node.op,
-                        .subop = (uint16_t)node.subop,
-                        .n_src = (uint16_t)node.n_src,
-                        .n_dst = 1,
-                        .attr = node.attr,
-                        .dst = {&t[node.out[0]]}};
-        qn_tensor view[QN_MAX_DST];
-        qn_result r;
-        int n_out;
-        for (int i = 0; i < node.n_src; i++) q.src[i] = &t[node.src[i]];
-        if (qn_op_describe(node.op)->is_view && qn_infer(&q, view, &n_out, &r) == QN_OK) { /* a view, made dense */
-            q = (qn_request){.size = sizeof q,
-                             .version = QN_REQUEST_VERSION,
-                             .op = QN_OP_cont,
-                             .n_src = 1,
-                             .n_dst = 1,
-                             .src = {&view[0]},
-                             .dst = {&t[node.out[0]]}};
-        }
-        if (qn_dispatch(qc_context, &q, &r) != QN_OK) {
-            char text[200];
-            qn_result_format(&r, text, sizeof text);
-            qc_fail(NULL, "seed %llu: node %d: %s", (unsigned long long)seed, k, text);
-        }
-    }
+    size_t n = 0;
+    const char *why = qc_eager_run(&eager, g, fill_leaf, &seed);
+    if (why) return qc_fail(NULL, "seed %llu: %s", (unsigned long long)seed, why), 0;
     for (int32_t i = 0; i < qn_graph_output_count(g); i++) {
-        const qn_tensor *o = &t[qn_graph_output_value(g, i, NULL)];
+        const qn_tensor *o = &eager.value[qn_graph_output_value(g, i, NULL)];
         memcpy(out + n, o->data, (size_t)qn_tensor_count(o) * 8);
         n += (size_t)qn_tensor_count(o) * 8;
     }
@@ -313,6 +290,78 @@ static void check_gradient(uint64_t seed, qn_graph *g, qn_val loss, char *out) {
     else qc_fail(NULL, "seed %llu: the gradient is off by %g", (unsigned long long)seed, worst);
 }
 
+/* ---- The rules of the ops, one by one, each run as it emits */
+
+static qc_tape tape;
+
+static int add_up(qn_val *sum, qn_val more) {
+    qn_val both[2] = {*sum, more};
+    if (more == QN_VAL_NONE) return 1;
+    if (*sum == QN_VAL_NONE) return *sum = more, 1;
+    return tape.emitter.apply(tape.emitter.self, QN_OP_add, 0, 2, both, NULL, 1, sum) == QN_OK;
+}
+
+/* Gradients of all values of a graph without bodies whose values are in `eager`. NULL, or what went wrong. */
+static const char *walk_back(const qn_graph *g, qn_val loss, qn_val *grad) {
+    int64_t one[1] = {1};
+    qc_tape_begin(&tape);
+    for (qn_val v = 0; v < qn_graph_value_count(g); v++) {
+        grad[v] = QN_VAL_NONE;
+        if (qc_tape_bring(&tape, &eager.value[v]) != v) return "the tape is full";
+    }
+    grad[loss] = qc_tape_new(&tape, QN_DTYPE_F64, 1, one);
+    if (grad[loss] == QN_VAL_NONE) return "the tape is full";
+    *(double *)tape.value[grad[loss]].data = 1;
+    for (int32_t k = qn_graph_node_count(g) - 1; k >= 0; k--) {
+        qn_node_info n = {.size = sizeof n};
+        qn_graph_node(g, k, &n);
+        if (grad[n.out[0]] == QN_VAL_NONE) continue;
+        qn_vjp_call v = {.emitter = &tape.emitter, .op = n.op, .subop = n.subop, .n_src = n.n_src, .n_dst = 1};
+        v.attr = n.attr ? n.attr : qn_op_describe(n.op)->attr_default;
+        for (int i = 0; i < QN_MAX_SRC; i++) {
+            v.src[i] = i < n.n_src ? n.src[i] : QN_VAL_NONE;
+            v.want[i] = i < n.n_src;
+            v.out[i] = QN_VAL_NONE;
+        }
+        for (int i = 0; i < QN_MAX_DST; i++) v.dst[i] = v.grad[i] = QN_VAL_NONE;
+        v.dst[0] = n.out[0];
+        v.grad[0] = grad[n.out[0]];
+        qn_op_rules_of(n.op)->vjp(&v);
+        if (v.status != QN_OK) return tape.trouble[0] ? tape.trouble : "a rule failed";
+        for (int i = 0; i < n.n_src; i++)
+            if (!add_up(&grad[n.src[i]], v.out[i])) return tape.trouble;
+    }
+    return NULL;
+}
+
+/* The graph's gradients by both leaves against that. Sums of several terms may be added up in another order. */
+static void check_rules(uint64_t seed, char *out) {
+    static qn_val grad[QC_EAGER_VALUES];
+    qn_val loss, leaf[2], d[2];
+    qn_graph *g = qc_graph_make(seed, &loss);
+    const qc_point here = {.seed = seed};
+    size_t n = run_eagerly(g, seed, out);
+    const char *why = n ? walk_back(g, loss, grad) : "it does not run";
+    for (int i = 0; i < 2; i++) leaf[i] = qc_graph_leaf_value(g, i ? "w" : "x");
+    qn_graph_grad(g, loss, 2, leaf, d);
+    for (int i = 0; i < 2; i++) qn_graph_output(g, d[i], i ? "dw" : "dx");
+    size_t bytes = why ? 0 : qc_graph_run(g, QN_PLAN_NO_PASSES, &here, out);
+    double worst = 0;
+    for (int i = 0, m = !why && bytes ? (int)qn_tensor_count(&eager.value[leaf[0]]) : 0; i < 2 * m; i++) {
+        const qn_val by = grad[leaf[i / m]];
+        double got, want[QC_LEAF_MOST] = {0};
+        memcpy(&got, out + bytes - 16 * (size_t)m + 8 * (size_t)i, 8);
+        if (by != QN_VAL_NONE) qc_doubles(&tape.value[by], want);
+        double off = fabs(got - want[i % m]) / fmax(1, fabs(want[i % m]));
+        if (!(off <= worst)) worst = off;
+    }
+    if (!why && bytes && worst < 1e-11) qc_pass();
+    else if (why) qc_fail(NULL, "seed %llu: %s", (unsigned long long)seed, why);
+    else qc_fail(NULL, "seed %llu: gradient and rules differ by %g", (unsigned long long)seed, worst);
+    qc_tape_end(&tape);
+    qn_graph_destroy(g);
+}
+
 static void check_graph(uint64_t seed, char *want, char *got) {
     qn_val loss;
     qn_error e;
@@ -336,6 +385,7 @@ static void check_graph(uint64_t seed, char *want, char *got) {
     }
     check_bits(seed, "all passes together", qc_graph_run(g, 0, &here, got), got, n, want);
     if (seed % 4 == 0) check_gradient(seed, g, loss, got);
+    if (seed % 4 != 3 && !qc_eager_has_bodies(g)) check_rules(seed, got);
     qn_graph_destroy(g);
     if (seed % 4 == 1) qc_graph_derive(seed, want, got);
 }
@@ -346,6 +396,7 @@ int qc_mode_graphs(void) {
     for (int i = 0; want && got && i < count; i++) check_graph(qc_set.seed * 100003 + (uint64_t)i, want, got);
     for (int i = 0; i < count; i++) qc_graph_patterns(qc_set.seed * 100003 + (uint64_t)i);
     qc_graph_patterns_end();
+    qc_bodies_end();
     free(want);
     free(got);
     return qc_finish();

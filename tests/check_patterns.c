@@ -1,6 +1,6 @@
 /* qn_check graphs, second part: random graphs made of what passes look for (products with biases, norms of sums, projections
- * that are cut apart, gates, chains, parts that are joined again, algebra that does nothing), over every float dtype, with
- * outputs anywhere. Each pass, and all together, must leave the bits alone, node by node and planned; what may change results
+ * that are cut apart, gates, chains, parts that are joined again, algebra that does nothing, branches and loops), over every float
+ * dtype, with outputs anywhere. Each pass, and all together, must leave the bits alone, node by node and planned; what may change results
  * stays within a bound; and no pass may go through all of it without having done anything. */
 #include <math.h>
 #include <stdio.h>
@@ -9,10 +9,12 @@
 
 #include <quern/plan.h>
 
+#include "check_bodies.h"
+#include "check_eager.h"
 #include "check_patterns.h"
 #include "tensor/convert.h"
 
-enum { MOST_VALUES = 256, MOST_STREAM = 64, MOST_PASSES = 32, ROOM = 1 << 18 };
+enum { MOST_STREAM = 64, MOST_PASSES = 32 };
 
 typedef struct maker {
     qc_rng rng;
@@ -182,12 +184,15 @@ static qn_val waste(maker *m, qn_val x) {
     return arith(m, QN_ARITH_add, arith(m, QN_ARITH_mul, a, known), b);
 }
 
+/* Passes go into bodies as well. */
+static qn_val bodies(maker *m, qn_val x) { return qc_bodies_add(m->g, &m->rng, x, pick(m), (qc_layer){m->w[0], m->bias}); }
+
 static qn_val bounded(maker *m, qn_val x) { return op1(m, QN_OP_unary, QN_UNARY_tanh, x, NULL); }
 
 static void add_pattern(maker *m) {
-    static qn_val (*const patterns[])(maker *, qn_val) = {dense_layer,  dense_layer, norm_of_sum, projections,
-                                                          two_products, chain,       chain,       parts_joined,
-                                                          idle_algebra, views,       transposed,  waste};
+    static qn_val (*const patterns[])(maker *, qn_val) = {dense_layer, dense_layer, norm_of_sum,  projections,  two_products,
+                                                          chain,       chain,       parts_joined, idle_algebra, views,
+                                                          transposed,  waste,       bodies};
     qn_val x = pick(m);
     qn_val y = patterns[draw(m, (int)(sizeof patterns / sizeof *patterns))](m, x);
     if (draw(m, 3) == 0) y = bounded(m, y);
@@ -238,59 +243,17 @@ static int64_t gather(const qn_tensor *t, double *out) {
     return qn_tensor_count(t);
 }
 
-static const char *run_node(const qn_node_info *n, qn_tensor *t) {
-    static _Alignas(64) char workspace[1 << 16];
-    static char text[300];
-    qn_tensor view[QN_MAX_DST];
-    qn_result result;
-    int n_out;
-    qn_request q = {.size = sizeof q, .version = QN_REQUEST_VERSION, .op = (uint16_t)n->op, .subop = (uint16_t)n->subop};
-    q.n_src = (uint16_t)n->n_src;
-    q.n_dst = (uint16_t)n->n_out;
-    q.attr = n->attr;
-    q.workspace = workspace;
-    q.workspace_size = sizeof workspace;
-    for (int i = 0; i < n->n_src; i++) q.src[i] = n->src[i] == QN_VAL_NONE ? NULL : &t[n->src[i]];
-    for (int i = 0; i < n->n_out; i++) q.dst[i] = &t[n->out[i]];
-    if (qn_op_describe(n->op)->is_view && qn_infer(&q, view, &n_out, &result) == QN_OK)
-        q = (qn_request){.size = sizeof q,
-                         .version = QN_REQUEST_VERSION,
-                         .op = QN_OP_cont,
-                         .n_src = 1,
-                         .n_dst = 1,
-                         .src = {&view[0]},
-                         .dst = {&t[n->out[0]]}};
-    if (qn_dispatch(qc_context, &q, &result) == QN_OK) return NULL;
-    qn_result_format(&result, text, sizeof text);
-    return text;
+static void fill(void *user, const qn_value_info *leaf, qn_tensor *t) {
+    (void)user;
+    fill_leaf(leaf->name, t);
 }
 
-/* Node by node, every value dense in a place of its own. */
 static int64_t run_plainly(uint64_t seed, const qn_graph *g, double *out) {
-    static _Alignas(64) char pool[ROOM];
-    static qn_tensor t[MOST_VALUES * 2];
-    size_t at = 0;
+    static qc_eager e;
     int64_t n = 0;
-    if (qn_graph_value_count(g) > MOST_VALUES * 2)
-        return qc_fail(NULL, "seed %llu: too many values", (unsigned long long)seed), 0;
-    for (qn_val v = 0; v < qn_graph_value_count(g); v++) {
-        qn_value_info info = {.size = sizeof info};
-        uint64_t bytes = 0;
-        qn_graph_value(g, v, &info);
-        qn_tensor_bytes(info.dtype, info.rank, info.shape, &bytes);
-        if (at + bytes > sizeof pool) return qc_fail(NULL, "seed %llu: the pool is full", (unsigned long long)seed), 0;
-        qn_tensor_init(&t[v], info.dtype, info.rank, info.shape, pool + at, bytes);
-        if (info.kind == QN_VALUE_CONSTANT) memcpy(pool + at, qn_graph_constant_data(g, v), bytes);
-        else if (info.name) fill_leaf(info.name, &t[v]);
-        at += (bytes + 63) / 64 * 64;
-    }
-    for (int32_t k = 0; k < qn_graph_node_count(g); k++) {
-        qn_node_info node = {.size = sizeof node};
-        qn_graph_node(g, k, &node);
-        const char *why = run_node(&node, t);
-        if (why) return qc_fail(NULL, "seed %llu: node %d: %s", (unsigned long long)seed, k, why), 0;
-    }
-    for (int32_t i = 0; i < qn_graph_output_count(g); i++) n += gather(&t[qn_graph_output_value(g, i, NULL)], out + n);
+    const char *why = qc_eager_run(&e, g, fill, NULL);
+    if (why) return qc_fail(NULL, "seed %llu: %s", (unsigned long long)seed, why), 0;
+    for (int32_t i = 0; i < qn_graph_output_count(g); i++) n += gather(&e.value[qn_graph_output_value(g, i, NULL)], out + n);
     return n;
 }
 
