@@ -89,14 +89,23 @@ qn_status qn_vk_pack_matmul(qn_vk_pack *p, uint32_t fn) {
 
 /* ---- Few rows */
 
-enum { FEW = 8, VEC_ROWS = 8, VEC_COLUMNS = 4, RUN = 32 };
+static int is_16_bytes(uint64_t address, const int32_t *s, int fast, uint32_t bytes) {
+    uint32_t step = 16 / bytes;
+    for (int k = 0; k < 4; k++)
+        if (k != fast && (uint32_t)s[k] % step) return 0;
+    return address % 16 == 0;
+}
+
+static uint32_t type_bytes(uint32_t type) { return type == QN_VK_F32 ? 4 : 2; }
+
+enum { FEW = 8, VEC_ROWS = 8, VEC_COLUMNS = 4 };
 enum { BY_ID = 1, QUADS = 2 }; /* FN of mul_vec.comp */
 
-/* Whether rows of b are f32 that can be read four at a time. */
+/* Whether rows of a can be read 16 bytes at a time. */
 static uint32_t quads(const qn_vk_pack *p) {
     const qn_vk_push *u = &p->out->push;
-    int steps = u->sb[1] % 4 == 0 && u->sb[2] % 4 == 0 && u->sb[3] % 4 == 0;
-    return p->out->spec.type_b == QN_VK_F32 && u->sb[0] == 1 && steps && u->b % 16 == 0 && u->p[0] % RUN == 0 ? QUADS : 0;
+    uint32_t type = p->out->spec.type_a;
+    return type <= QN_VK_BF16 && u->sa[0] == 1 && is_16_bytes(u->a, u->sa, 0, type_bytes(type)) ? QUADS : 0;
 }
 
 static qn_status vector(qn_vk_pack *p, const product *x) {
@@ -188,15 +197,6 @@ static int tile_fits(const qn_vk_pack *p, const tile *t) {
     if ((uint64_t)s.down * s.slice / 8 % lanes || (uint64_t)s.across * s.slice / 8 % lanes) return 0;
     return (uint64_t)t->down * t->across * f->coop.m * f->coop.n / 4 <= words; /* one fragment of sums per subgroup */
 }
-
-static int is_16_bytes(uint64_t address, const int32_t *s, int fast, uint32_t bytes) {
-    uint32_t step = 16 / bytes;
-    for (int k = 0; k < 4; k++)
-        if (k != fast && (uint32_t)s[k] % step) return 0;
-    return address % 16 == 0;
-}
-
-static uint32_t type_bytes(uint32_t type) { return type == QN_VK_F32 ? 4 : 2; }
 
 /* Which axis is contiguous in each operand, and how loads and stores may go. */
 static uint32_t ways(const qn_vk_pack *p) {

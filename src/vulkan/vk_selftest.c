@@ -37,6 +37,7 @@ static const trial products[] = {
     {QN_OP_mul_mat, 0, 1e-5, {{QN_DTYPE_F16, {1, 64, 64}}, {QN_DTYPE_F16, {2, 32, 64}}}},
     {QN_OP_matmul, 0, 1e-3, {{QN_DTYPE_F16, {1, 40, 72}}, {QN_DTYPE_F16, {1, 72, 136}}}},
     {QN_OP_matmul, 0, 1e-5, {{QN_DTYPE_F32, {2, 17, 33}}, {QN_DTYPE_F32, {1, 33, 21}}}},
+    {QN_OP_mul_mat, 0, 1e-5, {{QN_DTYPE_F32, {1, 19, 77}}, {QN_DTYPE_F32, {1, 3, 77}}}},
 };
 
 typedef struct bench {

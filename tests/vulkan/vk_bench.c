@@ -1,5 +1,6 @@
 /* Products on a Vulkan device, kernel by kernel and tile by tile: whether they are right on odd shapes, and how fast they are on a
- * large one; then the cost of one small step that waits for the one before it. One table tells which tiles to keep.
+ * large one; the cost of one small step that waits for the one before it; and products of weights of every type with few rows.
+ * One table tells which tiles to keep.
  *   vk_bench [--device N] [--size 4096] [--repeat 20] [--family plain|coop] [--tile N] [--no-speed] */
 #include <math.h>
 #include <stdio.h>
@@ -288,6 +289,98 @@ static void free_all(bench *b) {
     for (int i = 0; i < LARGE; i++) free_ready(&b->large[i]);
 }
 
+/* ---- Few rows */
+
+enum { MATRICES = 16 }; /* one after the other, so that none is still in a cache when its turn comes again */
+
+typedef struct weights {
+    qn_tensor a[MATRICES], b, y;
+    uint64_t bytes;
+} weights;
+
+static weights put_weights(qn_dtype dtype, int64_t n, int64_t rows) {
+    weights w = {.bytes = 0};
+    for (int i = 0; i <= MATRICES; i++) {
+        qn_tensor *t = i < MATRICES ? &w.a[i] : &w.b;
+        int64_t shape[2] = {i < MATRICES ? n : rows, n};
+        qn_dtype type = i < MATRICES ? dtype : QN_DTYPE_F32;
+        uint64_t size = 0;
+        qn_tensor_init(t, type, 2, shape, NULL, 0);
+        qn_tensor_bytes(type, 2, shape, &size);
+        t->data = QN_AT(w.bytes);
+        t->size = size;
+        w.bytes += (size + 255) / 256 * 256;
+    }
+    make(&w.y, QN_DTYPE_F32, rows, n, 0, &w.bytes);
+    return w;
+}
+
+/* A row of numbers, over and over. */
+static qn_status load_weights(qn_device_buffer *arena, const weights *w, qn_error *e) {
+    int64_t n = w->a[0].shape[1], row = w->a[0].stride[0];
+    float *values = calloc((size_t)n, sizeof *values);
+    char *host = calloc(1, (size_t)w->a[0].size);
+    qn_status status = values && host ? QN_OK : QN_NO_MEMORY;
+    for (int64_t i = 0; i < n && status == QN_OK; i++) values[i] = (float)(i * 7919 % 1024 - 512) / 512;
+    if (status == QN_OK) status = qn_convert(QN_DTYPE_F32, values, (qn_dtype)w->a[0].dtype, host, n);
+    for (int64_t i = 1; i < w->a[0].shape[0] && status == QN_OK; i++) memcpy(host + i * row, host, (size_t)row);
+    for (int i = 0; i < MATRICES && status == QN_OK; i++)
+        status = qn_device_upload(arena, (uintptr_t)w->a[i].data, host, w->a[i].size, e);
+    for (int64_t j = 0; j < w->b.shape[0] && status == QN_OK; j++)
+        status = qn_device_upload(arena, (uintptr_t)w->b.data + (uint64_t)(j * n * 4), values, (uint64_t)n * 4, e);
+    free(values);
+    free(host);
+    return status;
+}
+
+static qn_status time_rows(qn_device *d, qn_dtype dtype, int64_t n, int64_t rows, double *us, qn_error *e) {
+    weights w = put_weights(dtype, n, rows);
+    qn_device_buffer *arena = NULL;
+    qn_device_step steps[MATRICES];
+    double ns[MATRICES], sum = 0;
+    for (int i = 0; i < MATRICES; i++)
+        steps[i] = (qn_device_step){.op = QN_OP_mul_mat, .n_src = 2, .n_dst = 1, .src = {&w.a[i], &w.b}, .dst = {&w.y}};
+    qn_program *p = NULL;
+    qn_status status = qn_device_buffer_create(d, w.bytes, &arena, e);
+    if (status == QN_OK) status = load_weights(arena, &w, e);
+    qn_program_options o = {
+        .arena_bytes = w.bytes, .arena = arena, .n_steps = MATRICES, .steps = steps, .flags = QN_PROGRAM_TIMED};
+    if (status == QN_OK) status = qn_program_create(d, &o, &p, e);
+    *us = INFINITY;
+    for (int i = 0; i < 5 && status == QN_OK; i++, sum = 0) {
+        status = qn_program_run(p, NULL, NULL, patience, e);
+        if (status == QN_OK) status = qn_program_times(p, ns, MATRICES, e);
+        for (int k = 0; k < MATRICES; k++) sum += ns[k] * 1e-3 / MATRICES;
+        if (sum < *us) *us = sum;
+    }
+    if (p) qn_program_destroy(p);
+    if (arena) qn_device_buffer_destroy(arena);
+    return status;
+}
+
+static void print_few(qn_device *d, int64_t n) {
+    static const qn_dtype types[] = {QN_DTYPE_F32,  QN_DTYPE_BF16, QN_DTYPE_F16, QN_DTYPE_Q8_0,
+                                     QN_DTYPE_Q4_0, QN_DTYPE_Q4_K, QN_DTYPE_Q6_K};
+    static const int64_t rows[] = {1, 4, 8, 512};
+    printf("weights %lld x %lld of a type times so many rows: us, GB/s of weights, TFLOP/s\n", (long long)n, (long long)n);
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+        for (int plain = 0; plain <= (types[t] == QN_DTYPE_F16); plain++) {
+            qn_vulkan_bar(d, plain ? QN_VULKAN_COOP : 0, -1);
+            printf("%-5s%-6s", qn_dtype_describe(types[t])->name, plain ? "plain" : "");
+            for (int r = 0; r < 4; r++) {
+                double us = 0, of = (double)n * (double)n;
+                const qn_dtype_info *info = qn_dtype_describe(types[t]);
+                qn_error e = {QN_OK, ""};
+                if (time_rows(d, types[t], n, rows[r], &us, &e) != QN_OK) printf(" | %s", e.text);
+                else
+                    printf(" | %3lld: %8.1f us %6.0f GB/s %6.2f T", (long long)rows[r], us,
+                           of * info->bytes / info->block / us * 1e-3, 2 * of * (double)rows[r] / us * 1e-6);
+            }
+            printf("\n");
+        }
+    qn_vulkan_bar(d, 0, -1);
+}
+
 /* ---- Small steps */
 
 static qn_status chain(qn_device *d, int n, uint32_t flags, double *us, double *gpu, qn_error *e) {
@@ -351,6 +444,7 @@ int main(int argc, char **argv) {
     print_chain(d);
     static bench b;
     b = (bench){.d = d, .o = &o};
+    if (o.speed) print_few(d, o.size);
     if (prepare(&b, &e)) print_products(&b);
     else printf("nothing to measure with: %s\n", e.text);
     free_all(&b);

@@ -1,5 +1,6 @@
 // Rows in GGUF's block formats, decoded one element at a time or 32 of them. `row` is the address of the row's first block.
 // Both ways give the same bits: what could be contracted is marked precise. Must agree with qn_vk_type in vk.h.
+#extension GL_EXT_control_flow_attributes : require
 const uint Q4_0 = 16, Q8_0 = 17, Q4_K = 18, Q6_K = 19;
 
 uint byte_at(uint64_t at) { return uint(Word8(at).v); }
@@ -62,7 +63,7 @@ void block_run(const in uint type, const in uint64_t row, uint run, out float w[
     if (type == Q4_0) {
         uint64_t block = row + uint64_t(run) * 18;
         float d = half_at(block);
-        for (uint e = 0; e < 8; e++) {
+        [[unroll]] for (uint e = 0; e < 8; e++) {
             uint q = pair_at(block + 2 + 2 * e);
             w[2 * e] = d * float(int(q & 15) - 8);
             w[2 * e + 1] = d * float(int(q >> 8 & 15) - 8);
@@ -74,7 +75,7 @@ void block_run(const in uint type, const in uint64_t row, uint run, out float w[
     if (type == Q8_0) {
         uint64_t block = row + uint64_t(run) * 34;
         float d = half_at(block);
-        for (uint e = 0; e < 16; e++) {
+        [[unroll]] for (uint e = 0; e < 16; e++) {
             uint q = pair_at(block + 2 + 2 * e);
             w[2 * e] = d * float(signed_byte(q));
             w[2 * e + 1] = d * float(signed_byte(q >> 8));
@@ -87,7 +88,7 @@ void block_run(const in uint type, const in uint64_t row, uint run, out float w[
         uint64_t block = row + uint64_t(super) * 144, from = block + 16 + run / 2 * 32;
         vec2 by = q4_k_scale(block, run);
         uint shift = run % 2 * 4;
-        for (uint e = 0; e < 16; e++) {
+        [[unroll]] for (uint e = 0; e < 16; e++) {
             uint q = pair_at(from + 2 * e) >> shift;
             w[2 * e] = scaled(by, q & 15);
             w[2 * e + 1] = scaled(by, q >> 8 & 15);
@@ -96,7 +97,7 @@ void block_run(const in uint type, const in uint64_t row, uint run, out float w[
     }
     uint64_t block = row + uint64_t(super) * 210, lows = block + run / 4 * 64 + run % 2 * 32, highs = block + 128 + run / 4 * 32;
     float d0 = q6_k_scale(block, run, 0), d1 = q6_k_scale(block, run, 1);
-    for (uint e = 0; e < 16; e++) {
+    [[unroll]] for (uint e = 0; e < 16; e++) {
         uint low = pair_at(lows + 2 * e), high = pair_at(highs + 2 * e);
         float d = e < 8 ? d0 : d1;
         w[2 * e] = d * float(q6_k(low & 255, high & 255, run));
