@@ -19,6 +19,10 @@ int cmd_inspect(int argc, char **argv);
 int cmd_quantize(int argc, char **argv);
 int cmd_convert(int argc, char **argv);
 int cmd_eval(int argc, char **argv);
+int cmd_run(int argc, char **argv);
+int cmd_chat(int argc, char **argv);
+int cmd_tokenize(int argc, char **argv);
+int cmd_embed(int argc, char **argv);
 
 /* quern profile html and quern profile serve; argv[0] is the sub-command. */
 int profile_html(int argc, char **argv);

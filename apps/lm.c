@@ -16,7 +16,7 @@ int lm_number(const char *verb, const char *flag, const char *word, int64_t leas
     return APP_USAGE;
 }
 
-int lm_open(lm *l, const char *verb, const lm_words *words) {
+static int open_model(lm *l, const char *verb, const lm_words *words, uint32_t flags) {
     qn_error error;
     memset(l, 0, sizeof *l);
     l->verb = verb;
@@ -26,11 +26,15 @@ int lm_open(lm *l, const char *verb, const lm_words *words) {
     }
     qn_file_options options = qn_file_options_default();
     options.cancel = model_stopped();
+    options.flags = flags;
     if (qn_model_open(words->model, &options, &l->model, &error) != QN_OK) return lm_fail(l, &error);
     l->info.size = sizeof l->info;
     qn_model_describe(l->model, &l->info);
     return APP_OK;
 }
+
+int lm_open(lm *l, const char *verb, const lm_words *words) { return open_model(l, verb, words, 0); }
+int lm_open_vocabulary(lm *l, const char *verb, const lm_words *words) { return open_model(l, verb, words, QN_MODEL_VOCABULARY); }
 
 static int take_type(const lm *l, const char *flag, const char *word, qn_dtype *type) {
     if (!word) return APP_OK;

@@ -51,6 +51,7 @@ typedef struct lm {
 int lm_number(const char *verb, const char *flag, const char *word, int64_t least, int64_t most, int64_t *number);
 /* Opens the model alone. Each returns APP_OK, or an exit code when all has been said. */
 int lm_open(lm *l, const char *verb, const lm_words *words);
+int lm_open_vocabulary(lm *l, const char *verb, const lm_words *words); /* for its tokenizer; of any architecture */
 /* And threads, device, recorder, options of a session; `folder` from app_profile_option. */
 int lm_prepare(lm *l, const lm_words *words, const char *folder);
 int lm_session(lm *l);

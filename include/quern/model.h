@@ -20,6 +20,9 @@ extern "C" {
 
 typedef struct qn_model qn_model;
 
+/* In the flags of the options: only the tokenizer is wanted, and any architecture will do. Such a model has no sessions. */
+enum { QN_MODEL_VOCABULARY = 1u << 16 };
+
 /* Opens a model; weights stay in the file, mapped, until they are used. UNSUPPORTED names an architecture that is not known, and
  * those that are; FORMAT names the key or tensor that is missing, and the shape a tensor should have. options may be NULL. */
 QN_API qn_status qn_model_open(const char *path, const qn_file_options *options, qn_model **model, qn_error *error);
@@ -106,7 +109,9 @@ typedef struct qn_generate_options {
 enum {
     QN_GENERATE_SPECIAL = 1u,    /* tokens such as <|im_start|> written out in the prompt are those tokens */
     QN_GENERATE_IGNORE_END = 2u, /* goes on behind the token that ends a text */
-    QN_GENERATE_NO_MODEL = 4u    /* no BOS in front, whatever the vocabulary says */
+    QN_GENERATE_NO_MODEL = 4u,   /* no BOS in front, whatever the vocabulary says */
+    QN_GENERATE_WHOLE = 8u       /* the prompt is the text from its beginning: what the sequence holds of it already is not run
+                                    again, what it holds beyond is forgotten */
 };
 static inline qn_generate_options qn_generate_options_default(void) {
     qn_generate_options o;

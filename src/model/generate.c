@@ -76,7 +76,7 @@ static qn_status likeliest(const float *logits, int64_t n, int32_t *id, qn_error
 static qn_status read_prompt(generation *g, int32_t **ids, size_t *n, qn_error *error) {
     const qn_generate_options *o = g->o;
     size_t room = o->prompt.length + 16;
-    int fresh = g->s->sequences[o->sequence].length == 0;
+    int fresh = g->s->sequences[o->sequence].length == 0 || o->flags & QN_GENERATE_WHOLE;
     uint32_t flags = (fresh && !(o->flags & QN_GENERATE_NO_MODEL) ? QN_ENCODE_MODEL : 0) |
                      (o->flags & QN_GENERATE_SPECIAL ? QN_ENCODE_SPECIAL : 0);
     for (;;) {
@@ -102,6 +102,16 @@ static qn_status run(generation *g, const int32_t *ids, int32_t n, qn_error *err
     return qn_session_run(g->s, &part, 1, error);
 }
 
+/* How many of the ids the sequence holds already, but never all: the last one is run for its logits. */
+static size_t keep_common(generation *g, const int32_t *ids, size_t n) {
+    qn_sequence *q = &g->s->sequences[g->o->sequence];
+    size_t same = 0;
+    if (!(g->o->flags & QN_GENERATE_WHOLE) || !n) return 0;
+    while (same < n - 1 && same < (size_t)q->length && q->ids[same] == ids[same]) same++;
+    q->length = (int64_t)same;
+    return same;
+}
+
 static qn_status begin(generation *g, qn_error *error) {
     int32_t *ids = NULL;
     size_t n = 0;
@@ -111,8 +121,9 @@ static qn_status begin(generation *g, qn_error *error) {
     if (status == QN_OK && n > INT32_MAX) status = qn_error_set(error, QN_INVALID, "the prompt is too long");
     for (size_t i = 0; i < n && status == QN_OK && g->o->sampler; i++)
         status = qn_sampler_accept(g->o->sampler, ids[i], QN_ACCEPT_PROMPT, error);
-    if (status == QN_OK) status = run(g, ids, (int32_t)n, error);
-    g->r.n_prompt = (int32_t)n;
+    size_t kept = status == QN_OK ? keep_common(g, ids, n) : 0;
+    if (status == QN_OK) status = run(g, ids + kept, (int32_t)(n - kept), error);
+    g->r.n_prompt = (int32_t)(n - kept);
     qn_heap_free(ids);
     return status;
 }

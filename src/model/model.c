@@ -39,14 +39,17 @@ static void count_weights(qn_model *m) {
 }
 
 static qn_status fill(qn_model *m, const char *path, const qn_file_options *options, qn_error *error) {
-    QN_TRY(qn_file_open(path, options, &m->file, error));
+    qn_file_options of_file = options ? *options : qn_file_options_default();
+    int vocabulary = (of_file.flags & QN_MODEL_VOCABULARY) != 0;
+    of_file.flags &= ~(uint32_t)QN_MODEL_VOCABULARY;
+    QN_TRY(qn_file_open(path, &of_file, &m->file, error));
     qn_file_info info;
     info.size = sizeof info;
     qn_file_describe(m->file, &info);
     if (info.format != QN_FILE_GGUF)
         return qn_error_set(error, QN_UNSUPPORTED, "%s is not a GGUF file; quern convert makes one of safetensors", path);
-    QN_TRY(find_arch(m, error));
-    QN_TRY(qn_model_read_hparams(m, error));
+    if (!vocabulary) QN_TRY(find_arch(m, error));
+    if (!vocabulary) QN_TRY(qn_model_read_hparams(m, error));
     m->name = text_key(m, "general.name");
     m->chat_template = text_key(m, "tokenizer.chat_template");
     count_weights(m);
@@ -76,23 +79,24 @@ void qn_model_close(qn_model *m) {
 qn_status qn_model_describe(const qn_model *m, qn_model_info *info) {
     if (!m || !info || info->size < sizeof *info) return QN_ARGUMENT;
     const qn_hparams *h = &m->h;
-    *info = (qn_model_info){sizeof *info,
-                            (m->arch->has & QN_IS_ENCODER) != 0,
-                            m->arch->name,
-                            m->name,
-                            m->chat_template,
-                            h->n_layers,
-                            h->n_embd,
-                            h->n_vocab,
-                            h->layers[0].heads,
-                            h->layers[0].heads_kv,
-                            h->layers[0].ff,
-                            h->n_experts,
-                            h->n_used,
-                            h->context,
-                            m->n_params,
-                            m->bytes,
-                            m->file};
+    memset(info, 0, sizeof *info);
+    info->size = sizeof *info;
+    info->architecture = m->arch ? m->arch->name : "";
+    info->is_encoder = m->arch && m->arch->has & QN_IS_ENCODER;
+    info->name = m->name;
+    info->chat_template = m->chat_template;
+    info->n_layers = h->n_layers;
+    info->n_embd = h->n_embd;
+    info->n_vocab = h->n_vocab;
+    info->n_heads = h->layers ? h->layers[0].heads : 0;
+    info->n_heads_kv = h->layers ? h->layers[0].heads_kv : 0;
+    info->n_ff = h->layers ? h->layers[0].ff : 0;
+    info->n_experts = h->n_experts;
+    info->n_experts_used = h->n_used;
+    info->context = h->context;
+    info->n_params = m->n_params;
+    info->bytes = m->bytes;
+    info->file = m->file;
     return QN_OK;
 }
 

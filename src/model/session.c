@@ -97,6 +97,7 @@ static qn_status make_plan(qn_session *s, const qn_session_options *o, qn_error 
 qn_status qn_session_create(qn_model *model, const qn_session_options *options, qn_session **session, qn_error *error) {
     if (!model || !session) return qn_error_set(error, QN_ARGUMENT, "a model and room for a session are needed");
     *session = NULL;
+    if (!model->arch) return qn_error_set(error, QN_INVALID, "the model was opened for its vocabulary alone");
     qn_session *s = qn_heap_zeroed(1, sizeof *s);
     if (!s) return qn_error_set(error, QN_NO_MEMORY, "no memory for a session");
     qn_arena_init(&s->arena, 0);

@@ -1,0 +1,221 @@
+/* quern chat: a conversation, through the model's own chat template. */
+#include <unistd.h>
+
+#include "lm_sample.h"
+
+static const char
+    help[] = "usage: quern chat -m FILE [-sys TEXT]\n"
+             "A conversation: a line of yours, then the model's. '/clear' begins anew, '/exit' or the end of input ends it.\n"
+             "  -sys, --system-prompt TEXT      said to the model before everything else\n"
+             "  --chat-template TEXT            a Jinja template instead of the model's own\n"
+             "  --chat-template-file FILE       the same from a file\n"
+             "  -n, --predict N                 most tokens in an answer\n" LM_HELP;
+
+typedef struct chat {
+    lm *l;
+    sample s;
+    qn_text template_text;
+    char *messages; /* "{...},{...}": JSON, grows by each turn */
+    size_t n_messages, cap;
+    char *answer;
+    size_t n_answer, answer_cap;
+    int64_t most;
+    const char *bos, *eos;
+} chat;
+
+/* ---- JSON of the conversation */
+
+static int append(char **text, size_t *n, size_t *cap, const char *more, size_t length) {
+    if (*cap - *n <= length) {
+        size_t room = (*n + length) * 2 + 256;
+        char *at = realloc(*text, room);
+        if (!at) return 0;
+        *text = at;
+        *cap = room;
+    }
+    memcpy(*text + *n, more, length);
+    *n += length;
+    (*text)[*n] = 0;
+    return 1;
+}
+
+static int add(chat *c, const char *text) { return append(&c->messages, &c->n_messages, &c->cap, text, strlen(text)); }
+
+static int add_json_text(chat *c, const char *text, size_t length) {
+    char code[8];
+    int ok = add(c, "\"");
+    for (size_t i = 0; ok && i < length; i++) {
+        unsigned char b = (unsigned char)text[i];
+        if (b == '"' || b == '\\') snprintf(code, sizeof code, "\\%c", b);
+        else if (b < 0x20) snprintf(code, sizeof code, "\\u%04x", b);
+        else code[0] = (char)b, code[1] = 0;
+        ok = add(c, code);
+    }
+    return ok && add(c, "\"");
+}
+
+static int add_message(chat *c, const char *role, const char *text, size_t length) {
+    return add(c, c->n_messages ? ",{\"role\":\"" : "{\"role\":\"") && add(c, role) && add(c, "\",\"content\":") &&
+           add_json_text(c, text, length) && add(c, "}");
+}
+
+/* ---- A turn */
+
+static qn_status keep_text(void *user, const char *text, size_t length) {
+    chat *c = user;
+    return append(&c->answer, &c->n_answer, &c->answer_cap, text, length) ? QN_OK : QN_NO_MEMORY;
+}
+
+/* The whole conversation as the model wants to read it, into c->answer. */
+static int render(chat *c) {
+    qn_error error;
+    size_t size = c->n_messages + strlen(c->bos) * 2 + strlen(c->eos) * 2 + 256;
+    char *context = malloc(size);
+    if (!context) return model_fail("chat", "no memory for the conversation");
+    int n = snprintf(context, size,
+                     "{\"messages\":[%s],\"add_generation_prompt\":true,\"bos_token\":\"%s\",\"eos_token\":\"%s\"}", c->messages,
+                     c->bos, c->eos);
+    c->n_answer = 0;
+    qn_status status = qn_chat_render(c->template_text, (qn_text){context, (size_t)n}, NULL, keep_text, c, &error);
+    free(context);
+    return status == QN_OK ? APP_OK : lm_fail(c->l, &error);
+}
+
+static qn_status speak(void *user, const char *text, size_t length, int32_t id) {
+    (void)id;
+    if (*model_stopped()) return QN_CANCELLED;
+    fwrite(text, 1, length, stdout);
+    fflush(stdout);
+    return keep_text(user, text, length);
+}
+
+static int answer(chat *c) {
+    qn_error error;
+    int rc = render(c);
+    if (rc != APP_OK) return rc;
+    char *prompt = c->answer;
+    qn_generate_options o = qn_generate_options_default();
+    size_t bos = strlen(c->bos);
+    o.prompt = (qn_text){prompt, c->n_answer};
+    if (bos && c->n_answer >= bos && memcmp(prompt, c->bos, bos) == 0) { /* the template wrote what the tokenizer adds */
+        o.prompt.at += bos;
+        o.prompt.length -= bos;
+    }
+    o.most = (int32_t)c->most;
+    o.sampler = c->s.sampler;
+    o.flags = QN_GENERATE_SPECIAL | QN_GENERATE_WHOLE;
+    c->answer = NULL;
+    c->n_answer = c->answer_cap = 0;
+    if (qn_generate(c->l->session, &o, speak, c, NULL, &error) != QN_OK) rc = lm_fail(c->l, &error);
+    putchar('\n');
+    free(prompt);
+    if (rc == APP_OK && !add_message(c, "assistant", c->answer ? c->answer : "", c->n_answer))
+        rc = model_fail("chat", "no memory for the conversation");
+    return rc;
+}
+
+/* ---- The conversation */
+
+static int take_template(lm *l, chat *c, const char *text, const char *file, char **kept) {
+    size_t length = text ? strlen(text) : 0;
+    if (file) {
+        *kept = lm_read_file(l, file, &length);
+        if (!*kept) return APP_FAILED;
+        text = *kept;
+    }
+    c->template_text = text ? (qn_text){text, length} : l->info.chat_template;
+    if (c->template_text.length) return APP_OK;
+    return model_fail("chat", "the model has no chat template; --chat-template gives it one, and quern run needs none");
+}
+
+/* The text of a special token, for templates; they hold no quotes in practice, and are left out if they do. */
+static const char *token_text(lm *l, int32_t id, char room[64]) {
+    const qn_tokenizer *t;
+    qn_token_info info = {.size = sizeof info};
+    room[0] = 0;
+    if (id < 0 || lm_tokenizer(l, &t) != APP_OK || qn_tokenizer_token(t, id, &info) != QN_OK || info.piece.length >= 64)
+        return room;
+    for (size_t i = 0; i < info.piece.length; i++)
+        if (info.piece.at[i] == '"' || info.piece.at[i] == '\\' || (unsigned char)info.piece.at[i] < 0x20) return room;
+    memcpy(room, info.piece.at, info.piece.length);
+    room[info.piece.length] = 0;
+    return room;
+}
+
+static int converse(chat *c, const char *system) {
+    char *line = NULL;
+    size_t cap = 0;
+    int rc = APP_OK, terminal = isatty(STDIN_FILENO);
+    if (system && !add_message(c, "system", system, strlen(system))) rc = APP_FAILED;
+    size_t start = c->n_messages;
+    while (rc == APP_OK && !*model_stopped()) {
+        if (terminal) fputs("> ", stderr);
+        ssize_t n = getline(&line, &cap, stdin);
+        if (n < 0) break;
+        while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r')) line[--n] = 0;
+        if (strcmp(line, "/exit") == 0) break;
+        if (strcmp(line, "/clear") == 0) {
+            c->n_messages = start;
+            if (c->messages) c->messages[start] = 0;
+            continue;
+        }
+        if (!n) continue;
+        if (!add_message(c, "user", line, (size_t)n)) rc = model_fail("chat", "no memory for the conversation");
+        if (rc == APP_OK) rc = answer(c);
+    }
+    free(line);
+    return *model_stopped() && rc == APP_OK ? MODEL_INTERRUPTED : rc;
+}
+
+static int talk(lm *l, const sample_words *sw, const char *const words[4]) {
+    chat c;
+    char bos[64], eos[64], *kept = NULL;
+    const qn_tokenizer *t;
+    qn_tokenizer_info info = {.size = sizeof info};
+    memset(&c, 0, sizeof c);
+    c.l = l;
+    c.most = -1;
+    int rc = words[3] ? lm_number("chat", "--predict", words[3], -1, INT32_MAX, &c.most) : APP_OK;
+    if (rc == APP_OK) rc = lm_tokenizer(l, &t);
+    if (rc == APP_OK) rc = take_template(l, &c, words[1], words[2], &kept);
+    if (rc == APP_OK) rc = lm_session(l);
+    if (rc == APP_OK) rc = sample_create(l, sw, &c.s);
+    if (rc == APP_OK) {
+        qn_tokenizer_describe(t, &info);
+        c.bos = info.add_bos > 0 ? token_text(l, info.bos, bos) : "";
+        c.eos = token_text(l, info.eos, eos);
+        rc = converse(&c, words[0]);
+    }
+    sample_free(&c.s);
+    free(c.messages);
+    free(c.answer);
+    free(kept);
+    return rc;
+}
+
+int cmd_chat(int argc, char **argv) {
+    const char *folder = app_profile_option(&argc, argv), *no_words[1], *own_words[4] = {NULL, NULL, NULL, NULL};
+    lm_words words = {0};
+    sample_words sw = {0};
+    int n;
+    lm l;
+    const model_flag own[] = {LM_FLAGS(words),
+                              {"-sys", &own_words[0], NULL, 0},
+                              {"--system-prompt", &own_words[0], NULL, 0},
+                              {"--chat-template", &own_words[1], NULL, 0},
+                              {"--chat-template-file", &own_words[2], NULL, 0},
+                              {"-n", &own_words[3], NULL, 0},
+                              {"--predict", &own_words[3], NULL, 0}};
+    model_flag flags[SAMPLE_FLAGS + sizeof own / sizeof *own];
+    int n_flags = sample_flags(&sw, flags);
+    memcpy(flags + n_flags, own, sizeof own);
+    n_flags += (int)(sizeof own / sizeof *own);
+    int rc = model_options(argc, argv, help, flags, n_flags, no_words, 0, &n);
+    if (rc < 0) sample_help(stdout);
+    if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
+    model_catch_stop();
+    rc = lm_open(&l, "chat", &words);
+    if (rc == APP_OK) rc = lm_prepare(&l, &words, folder);
+    if (rc == APP_OK) rc = talk(&l, &sw, own_words);
+    return lm_close(&l, rc);
+}

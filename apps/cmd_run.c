@@ -1,0 +1,154 @@
+/* quern run: a prompt in, text out. Text goes to standard output, all else to standard error. */
+#include "lm_sample.h"
+
+static const char help[] = "usage: quern run -m FILE [-p TEXT | -f FILE] [-n N]\n"
+                           "  -p, --prompt TEXT       what comes first (default: nothing but the model's own beginning)\n"
+                           "  -f, --file FILE         the same from a file, '-' for standard input\n"
+                           "  -n, --predict N         tokens to make (default: until the model ends; -1)\n"
+                           "  -r, --reverse-prompt T  stop when the text comes to T\n"
+                           "  -e, --escape            \\n, \\t, \\\\ in the prompt mean what they do in C\n"
+                           "  --special               tokens written out in the prompt are those tokens\n"
+                           "  --ignore-eos            go on behind the model's end\n"
+                           "  --no-display-prompt     leave the prompt out\n"
+                           "  --prompt-cache FILE     keep the prompt's state there, and use it when it fits\n" LM_HELP;
+
+typedef struct run_words {
+    const char *prompt, *file, *n, *stop, *cache;
+    int escape, special, ignore_end, no_prompt;
+} run_words;
+
+static qn_status print_piece(void *user, const char *text, size_t length, int32_t id) {
+    (void)user, (void)id;
+    if (*model_stopped()) return QN_CANCELLED;
+    fwrite(text, 1, length, stdout);
+    return fflush(stdout) == 0 ? QN_OK : QN_IO;
+}
+
+static size_t unescape(char *text, size_t length) {
+    size_t to = 0;
+    for (size_t i = 0; i < length; i++) {
+        char c = text[i];
+        if (c == '\\' && i + 1 < length) {
+            char next = text[i + 1];
+            const char *from = "nrt\\\"'0", *into = "\n\r\t\\\"'\0", *found = memchr(from, next, 7);
+            if (found) c = into[found - from], i++;
+        }
+        text[to++] = c;
+    }
+    return to;
+}
+
+static char *take_prompt(const lm *l, const run_words *w, size_t *length) {
+    char *text = NULL;
+    if (w->file) text = lm_read_file(l, w->file, length);
+    else if ((text = malloc((*length = w->prompt ? strlen(w->prompt) : 0) + 1)))
+        memcpy(text, w->prompt ? w->prompt : "", *length + 1);
+    if (text && w->escape) *length = unescape(text, *length);
+    return text;
+}
+
+static void print_speed(const lm *l, const qn_generate_result *r, uint64_t seed) {
+    static const char *const ends[] = {"the model ended", "a stop was reached", "as many as asked for", "the context is full",
+                                       "stopped"};
+    double prompt = (double)r->prompt_nanoseconds * 1e-9, made = (double)r->made_nanoseconds * 1e-9;
+    fprintf(stderr,
+            "\nprompt %d tokens in %.3f s (%.1f a second), then %d in %.3f s (%.1f a second); %s; seed %llu, %d threads\n",
+            r->n_prompt, prompt, prompt > 0 ? r->n_prompt / prompt : 0.0, r->n_made, made,
+            made > 0 && r->n_made > 1 ? (r->n_made - 1) / made : 0.0, ends[r->end], (unsigned long long)seed, l->threads);
+}
+
+/* The prompt's state from the file, when it is this prompt's, else into it. */
+static int use_cache(lm *l, const char *path, const char *prompt, size_t length, uint32_t flags) {
+    const qn_tokenizer *t;
+    qn_error error;
+    size_t n;
+    if (lm_tokenizer(l, &t) != APP_OK) return 0;
+    int32_t *ids = lm_encode(l, t, prompt, length, QN_ENCODE_MODEL | flags, &n);
+    if (!ids) return 0;
+    int hit = 0;
+    FILE *file = fopen(path, "rb");
+    if (file) {
+        fclose(file);
+        hit = qn_session_load(l->session, 0, path, ids, (int64_t)n, &error) == QN_OK;
+        if (!hit) fprintf(stderr, "quern run: %s is not used: %s\n", path, error.text);
+    }
+    if (!hit && n > 1) { /* all but the last token: that one is run when text is made */
+        qn_session_part part = {0, (int32_t)n - 1, ids, 0};
+        if (qn_session_run(l->session, &part, 1, &error) != QN_OK || qn_session_save(l->session, 0, path, &error) != QN_OK)
+            fprintf(stderr, "quern run: %s: %s\n", path, error.text);
+        else hit = 1;
+    }
+    free(ids);
+    return hit;
+}
+
+static int generate(lm *l, const run_words *w, const sample_words *sw) {
+    qn_error error;
+    sample s;
+    qn_generate_options o = qn_generate_options_default();
+    qn_generate_result r = {.size = sizeof r};
+    int64_t most = -1;
+    size_t length = 0;
+    int rc = w->n ? lm_number("run", "--predict", w->n, -1, INT32_MAX, &most) : APP_OK;
+    if (rc == APP_OK) rc = lm_session(l);
+    if (rc != APP_OK) return rc;
+    char *prompt = take_prompt(l, w, &length);
+    if (!prompt) return APP_FAILED;
+    rc = sample_create(l, sw, &s);
+    o.prompt = (qn_text){prompt, length};
+    o.most = (int32_t)most;
+    o.sampler = s.sampler;
+    o.flags = (w->special ? QN_GENERATE_SPECIAL : 0u) | (w->ignore_end ? QN_GENERATE_IGNORE_END : 0u);
+    qn_text stop = {w->stop, w->stop ? strlen(w->stop) : 0};
+    o.stops = &stop;
+    o.n_stops = w->stop ? 1 : 0;
+    if (rc == APP_OK && w->cache && use_cache(l, w->cache, prompt, length, w->special ? QN_ENCODE_SPECIAL : 0))
+        o.flags |= QN_GENERATE_WHOLE;
+    if (rc == APP_OK && !w->no_prompt) fwrite(prompt, 1, length, stdout);
+    if (rc == APP_OK && qn_generate(l->session, &o, print_piece, NULL, &r, &error) != QN_OK) rc = lm_fail(l, &error);
+    if (rc == APP_OK) {
+        putchar('\n');
+        print_speed(l, &r, s.seed);
+    }
+    if (rc == APP_OK && *model_stopped()) rc = MODEL_INTERRUPTED;
+    sample_free(&s);
+    free(prompt);
+    return rc;
+}
+
+int cmd_run(int argc, char **argv) {
+    const char *folder = app_profile_option(&argc, argv), *no_words[1];
+    lm_words words = {0};
+    run_words w = {0};
+    sample_words sw = {0};
+    int n;
+    lm l;
+    const model_flag own[] = {LM_FLAGS(words),
+                              {"-p", &w.prompt, NULL, 0},
+                              {"--prompt", &w.prompt, NULL, 0},
+                              {"-f", &w.file, NULL, 0},
+                              {"--file", &w.file, NULL, 0},
+                              {"-n", &w.n, NULL, 0},
+                              {"--predict", &w.n, NULL, 0},
+                              {"--n-predict", &w.n, NULL, 0},
+                              {"-r", &w.stop, NULL, 0},
+                              {"--reverse-prompt", &w.stop, NULL, 0},
+                              {"-e", NULL, &w.escape, 0},
+                              {"--escape", NULL, &w.escape, 0},
+                              {"--special", NULL, &w.special, 0},
+                              {"--ignore-eos", NULL, &w.ignore_end, 0},
+                              {"--no-display-prompt", NULL, &w.no_prompt, 0},
+                              {"--prompt-cache", &w.cache, NULL, 0}};
+    model_flag flags[SAMPLE_FLAGS + sizeof own / sizeof *own];
+    int n_flags = sample_flags(&sw, flags);
+    memcpy(flags + n_flags, own, sizeof own);
+    n_flags += (int)(sizeof own / sizeof *own);
+    int rc = model_options(argc, argv, help, flags, n_flags, no_words, 0, &n);
+    if (rc < 0) sample_help(stdout);
+    if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
+    model_catch_stop();
+    rc = lm_open(&l, "run", &words);
+    if (rc == APP_OK) rc = lm_prepare(&l, &words, folder);
+    if (rc == APP_OK) rc = generate(&l, &w, &sw);
+    return lm_close(&l, rc);
+}
