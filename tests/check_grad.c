@@ -62,11 +62,13 @@ static int choose_sources(probe *p) {
 static int open_probe(probe *p, const qc_case *c, const qc_draw *d) {
     qc_build(&p->b, c, d, &(qc_options){.poison = 0});
     if (p->b.trouble || p->b.inferred != QN_OK) return 0; /* `test` reports it */
+    int f64_out = 0;
     for (int i = 0; i < p->b.request.n_dst; i++) {
         const qn_tensor *t = p->b.request.dst[i];
-        if (t && t->dtype == QN_DTYPE_F64) p->n_y += (int)qn_tensor_count(t);
+        if (!t || t->dtype != QN_DTYPE_F64) continue;
+        p->n_y += (int)qn_tensor_count(t);
+        f64_out = 1;
     }
-    int f64_out = p->b.request.dst[0] && p->b.request.dst[0]->dtype == QN_DTYPE_F64;
     if (!choose_sources(p) || !f64_out || p->n_y > ROOM) return 0;
     p->weight = calloc((size_t)p->n_y + 1, sizeof *p->weight);
     for (int k = 0; k < 4; k++) p->y[k] = calloc((size_t)p->n_y + 1, sizeof *p->y[k]);

@@ -199,6 +199,69 @@ static qn_status fn_fail_back(void *user, const qn_tensor *dst, int wanted, int 
     return QN_IO;
 }
 
+/* Definitions of user_op: @twin gives the sum of its sources and twice their difference; @plain only the sum, without a gradient;
+ * @broken fails when it runs; @many has too many outputs; @odd gives a dtype that is none. */
+
+static qn_status twin_shape(void *user, int n_src, const qn_tensor *const *src, qn_tensor *dst) {
+    (void)user;
+    if (n_src < 2 || !src[0] || !src[1] || src[0]->dtype != src[1]->dtype || is_block(src[0])) return QN_INVALID;
+    if (src[0]->rank != src[1]->rank || memcmp(src[0]->shape, src[1]->shape, (size_t)src[0]->rank * sizeof(int64_t)) != 0)
+        return QN_INVALID;
+    for (int i = 0; i < 2; i++) {
+        dst[i].dtype = src[0]->dtype;
+        dst[i].rank = src[0]->rank;
+        memcpy(dst[i].shape, src[0]->shape, sizeof dst[i].shape);
+    }
+    return QN_OK;
+}
+
+static qn_status twin_run(void *user, int n_src, const qn_tensor *const *src, int n_dst, const qn_tensor *const *dst, int task,
+                          int n_tasks) {
+    (void)user, (void)n_src;
+    int64_t n = qn_tensor_count(dst[0]);
+    for (int64_t i = task; i < n; i += n_tasks) {
+        double a = value_at(src[0], i), b = value_at(src[1], i);
+        qn_store_one((qn_dtype)dst[0]->dtype, element(dst[0], i), a + b);
+        if (n_dst > 1 && dst[1]) qn_store_one((qn_dtype)dst[1]->dtype, element(dst[1], i), 2 * (a - b));
+    }
+    return QN_OK;
+}
+
+static qn_status twin_back(void *user, int wanted, int n_src, const qn_tensor *const *src, int n_dst,
+                           const qn_tensor *const *grad, const qn_tensor *dx) {
+    (void)user, (void)n_src, (void)src, (void)n_dst;
+    int64_t n = qn_tensor_count(dx);
+    for (int64_t i = 0; i < n; i++) {
+        double g = (grad[0] ? value_at(grad[0], i) : 0) + (grad[1] ? (wanted ? -2 : 2) * value_at(grad[1], i) : 0);
+        qn_store_one((qn_dtype)dx->dtype, element(dx, i), g);
+    }
+    return QN_OK;
+}
+
+static qn_status odd_shape(void *user, int n_src, const qn_tensor *const *src, qn_tensor *dst) {
+    (void)user, (void)n_src, (void)src;
+    dst[0].dtype = 999;
+    dst[0].rank = 1;
+    return QN_OK;
+}
+
+static qn_status broken_run(void *user, int n_src, const qn_tensor *const *src, int n_dst, const qn_tensor *const *dst, int task,
+                            int n_tasks) {
+    (void)user, (void)n_src, (void)src, (void)n_dst, (void)dst, (void)task, (void)n_tasks;
+    return QN_IO;
+}
+
+static qn_user_definition definition_of(qc_span text) {
+    static const qn_user_op known[] = {{"@twin", 2, 2, 3, NULL, twin_shape, twin_run, twin_back},
+                                       {"@plain", 2, 1, 1, NULL, twin_shape, twin_run, NULL},
+                                       {"@broken", 2, 2, 1, NULL, twin_shape, broken_run, NULL},
+                                       {"@many", 2, 5, 1, NULL, twin_shape, twin_run, NULL},
+                                       {"@odd", 2, 1, 1, NULL, odd_shape, twin_run, NULL}};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (qc_is(text, known[i].name)) return &known[i];
+    return NULL;
+}
+
 static const char *set_callback(qc_span text, void *field) {
     static const struct {
         const char *name;
@@ -206,6 +269,8 @@ static const char *set_callback(qc_span text, void *field) {
         qn_custom_grad_fn backward;
     } known[] = {{"@double", fn_double, NULL},           {"@sum", fn_sum, NULL},           {"@fail", fn_fail, NULL},
                  {"@double_back", NULL, fn_double_back}, {"@sum_back", NULL, fn_sum_back}, {"@fail_back", NULL, fn_fail_back}};
+    qn_user_definition definition = definition_of(text);
+    if (definition) return memcpy(field, &definition, sizeof definition), NULL;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if (!qc_is(text, known[i].name)) continue;
         if (known[i].forward) memcpy(field, &known[i].forward, sizeof known[i].forward);

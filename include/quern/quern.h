@@ -272,6 +272,25 @@ typedef qn_status (*qn_custom_fn)(void *user, const qn_tensor *dst, int n_src, c
 typedef qn_status (*qn_custom_grad_fn)(void *user, const qn_tensor *dst, int wanted, int n_src, const qn_tensor *const *src,
                                        const qn_tensor *grad);
 
+/* An op that a program brings along: what the attribute `definition` of user_op points to. It must stay where it is, unchanged,
+ * as long as any request, graph or plan names it. All functions get `user`; sources that were not given are NULL, and only
+ * tensors that a function is to write may be written. A status other than QN_OK turns the request down, or stops the run, with
+ * that number in the result. */
+typedef struct qn_user_op {
+    const char *name;
+    int32_t n_src, n_dst; /* at most 8 sources, of which any may be left out as far as `shape` is concerned; 1 to 4 outputs */
+    int32_t n_tasks;      /* how often `run` is called, each with its number: on as many threads as there are where a backend has
+                             any; which task does what must follow from the shapes alone */
+    void *user;
+    /* Guard and shape rule: looks at descriptors (there may be no data yet), fills dtype, rank and shape of each of dst[n_dst]. */
+    qn_status (*shape)(void *user, int n_src, const qn_tensor *const *src, qn_tensor *dst);
+    qn_status (*run)(void *user, int n_src, const qn_tensor *const *src, int n_dst, const qn_tensor *const *dst, int task, int n_tasks);
+    /* From the gradients of the outputs, NULL where they are zero, the gradient of source `wanted`, into dx. NULL: has none. */
+    qn_status (*backward)(void *user, int wanted, int n_src, const qn_tensor *const *src, int n_dst, const qn_tensor *const *grad,
+                          const qn_tensor *dx);
+} qn_user_op;
+typedef const qn_user_op *qn_user_definition;
+
 typedef struct qn_graph qn_graph; /* graph.h; as an attribute, the body of a branch or a loop */
 
 /* Typed attributes, one struct per op: qn_attr_<op>. Start from qn_attr_<op>_default() and change what you need. */
