@@ -1,0 +1,207 @@
+/* Norms of rows: norm, rms_norm, l2_norm, group_norm, and with weights layer_norm, rms_layer_norm, add_layer_norm, add_rms_norm. A
+ * row is summed in lanes over runs and in double over the runs, and is near when it is read again. */
+#include <math.h>
+
+#include "cpu/k_lanes.h"
+#include "cpu/simd/simd_dot.h"
+
+static inline vf vf_add(vf a, vf b) { return a + b; }
+static inline float sum_of(vf a) {
+    VI_FOLD(a, vf_add);
+    return a[0];
+}
+
+typedef enum norm_kind { CENTRED, SQUARES, LENGTH } norm_kind;
+
+/* A row, and what is done to it: residual is added first and the sum kept; gamma multiplies and beta is added, any of them NULL. */
+typedef struct norm_row {
+    const char *x, *residual;
+    char *y, *total;
+    const qn_tensor *gamma, *beta;
+    int64_t n;
+    double eps;
+    double mean, r; /* what was found */
+} norm_row;
+
+enum { RUN = 2048 };
+
+QN_INLINE double sum_row(uint32_t dtype, const char *x, int64_t n) {
+    double sum = 0;
+    for (int64_t first = 0; first < n; first += RUN) {
+        int64_t i = first, end = n < first + RUN ? n : first + RUN;
+        vf a = vf_zero(), b = a;
+        for (; i + 2 * VF_N <= end; i += 2 * VF_N) {
+            a += qn_lanes(dtype, x, i);
+            b += qn_lanes(dtype, x, i + VF_N);
+        }
+        for (; i < end; i += VF_N) a += qn_lanes_at(dtype, x, i, end);
+        sum += (double)sum_of(a + b);
+    }
+    return sum;
+}
+
+/* Of (x - mean)^2; the lanes behind the end of a row are as good as the mean. */
+QN_INLINE double squares_row(uint32_t dtype, const char *x, int64_t n, float mean) {
+    double sum = 0;
+    vf m = vf_set1(mean);
+    for (int64_t first = 0; first < n; first += RUN) {
+        int64_t i = first, end = n < first + RUN ? n : first + RUN;
+        vf a = vf_zero(), b = a, c = a, d = a;
+        for (; i + 4 * VF_N <= end; i += 4 * VF_N) {
+            vf p = qn_lanes(dtype, x, i) - m, q = qn_lanes(dtype, x, i + VF_N) - m;
+            vf s = qn_lanes(dtype, x, i + 2 * VF_N) - m, t = qn_lanes(dtype, x, i + 3 * VF_N) - m;
+            a = vf_fma(p, p, a);
+            b = vf_fma(q, q, b);
+            c = vf_fma(s, s, c);
+            d = vf_fma(t, t, d);
+        }
+        for (; i + VF_N <= end; i += VF_N) {
+            vf p = qn_lanes(dtype, x, i) - m;
+            a = vf_fma(p, p, a);
+        }
+        double rest = 0;
+        if (i < end) {
+            float t[VF_N];
+            vf_store(t, qn_lanes_some(dtype, x, i, (int)(end - i)) - m);
+            for (int64_t k = 0; k < end - i; k++) rest += (double)t[k] * (double)t[k];
+        }
+        sum += (double)sum_of((a + b) + (c + d)) + rest;
+    }
+    return sum;
+}
+
+QN_INLINE void add_row(uint32_t dtype, char *y, const char *a, const char *b, int64_t n) {
+    for (int64_t i = 0; i < n; i += VF_N)
+        qn_lanes_put_at(dtype, y, i, qn_lanes_at(dtype, a, i, n) + qn_lanes_at(dtype, b, i, n), n);
+}
+
+static vf weight_at(const qn_tensor *t, int64_t i, int64_t n) { return qn_lanes_at(t->dtype, qn_at(t, 0), i, n); }
+
+QN_INLINE void write_row(uint32_t dtype, const norm_row *w, const char *x) {
+    vf r = vf_set1((float)w->r), mean = vf_set1((float)w->mean);
+    if (!w->gamma && !w->beta) {
+        for (int64_t i = 0; i < w->n; i += VF_N)
+            qn_lanes_put_at(dtype, w->y, i, (qn_lanes_at(dtype, x, i, w->n) - mean) * r, w->n);
+        return;
+    }
+    for (int64_t i = 0; i < w->n; i += VF_N) {
+        vf h = (qn_lanes_at(dtype, x, i, w->n) - mean) * r, b = w->beta ? weight_at(w->beta, i, w->n) : vf_zero();
+        qn_lanes_put_at(dtype, w->y, i, w->gamma ? vf_fma(h, weight_at(w->gamma, i, w->n), b) : h + b, w->n);
+    }
+}
+
+QN_INLINE void norm_one(uint32_t dtype, norm_kind kind, norm_row *w) {
+    const char *x = w->x;
+    if (w->residual) {
+        add_row(dtype, w->total, x, w->residual, w->n);
+        x = w->total;
+    }
+    w->mean = kind == CENTRED ? sum_row(dtype, x, w->n) / (double)w->n : 0;
+    double rest = w->mean - (double)(float)w->mean, squares = squares_row(dtype, x, w->n, (float)w->mean);
+    squares -= (double)w->n * rest * rest; /* the mean that was taken off is rounded */
+    if (kind == LENGTH) {
+        double length = sqrt(squares);
+        w->r = 1 / (length < w->eps ? w->eps : length);
+    } else w->r = 1 / sqrt(squares / (double)w->n + w->eps);
+    write_row(dtype, w, x);
+}
+
+static void norm_any(uint32_t dtype, norm_kind kind, norm_row *w) {
+#define CENTRED_OF(d) norm_one(d, CENTRED, w)
+#define SQUARES_OF(d) norm_one(d, SQUARES, w)
+#define LENGTH_OF(d) norm_one(d, LENGTH, w)
+    if (kind == CENTRED) QN_BY_FLOAT(dtype, CENTRED_OF);
+    else if (kind == SQUARES) QN_BY_FLOAT(dtype, SQUARES_OF);
+    else QN_BY_FLOAT(dtype, LENGTH_OF);
+}
+
+/* ---- Ops over rows */
+
+/* Where an op has its slots; -1: it has none. */
+typedef struct norm_slots {
+    norm_kind kind;
+    int residual, gamma, beta, total, mean;
+} norm_slots;
+
+static const qn_tensor *src_of(const qn_call *c, int slot) { return slot >= 0 && slot < c->n_src ? c->src[slot] : NULL; }
+static const qn_tensor *dst_of(const qn_call *c, int slot) { return slot >= 0 && slot < c->n_dst ? c->dst[slot] : NULL; }
+
+static void put_statistic(const qn_tensor *t, const qn_rows *it, double v) {
+    if (t) qn_store_one((qn_dtype)t->dtype, qn_row(it, t), v);
+}
+
+static void run_rows(const qn_call *c, const qn_cpu_step *s, int64_t part, const norm_slots *at) {
+    const qn_tensor *x = c->src[0], *y = c->dst[0], *residual = src_of(c, at->residual), *total = dst_of(c, at->total);
+    int64_t rows = qn_tensor_count(x) / qn_ne(x, 0), end = qn_cpu_cut(rows, s->parts[0], part + 1);
+    qn_rows it;
+    for (qn_rows_begin_at(&it, x->rank, x->shape, qn_cpu_cut(rows, s->parts[0], part)); it.live && it.row < end;
+         qn_rows_next(&it)) {
+        norm_row w = {.x = qn_row(&it, x), .y = qn_row(&it, y), .n = it.n, .eps = (double)((const qn_attr_norm *)c->attr)->eps};
+        w.gamma = src_of(c, at->gamma);
+        w.beta = src_of(c, at->beta);
+        if (residual) {
+            w.residual = qn_row(&it, residual);
+            w.total = qn_row(&it, total);
+        }
+        norm_any(x->dtype, at->kind, &w);
+        put_statistic(at->mean < 0 ? NULL : dst_of(c, at->mean), &it, w.mean);
+        put_statistic(at->mean < 0 ? NULL : dst_of(c, at->mean + 1), &it, w.r);
+    }
+}
+
+static int prepare_rows(const qn_call *c, qn_cpu_step *s, const norm_slots *at, const char *name, qn_cpu_run_fn run) {
+    const qn_tensor *x = c->src[0], *y = c->dst[0], *residual = src_of(c, at->residual), *total = dst_of(c, at->total);
+    const qn_tensor *weights[2] = {src_of(c, at->gamma), src_of(c, at->beta)};
+    int64_t n = qn_ne(x, 0), count = qn_tensor_count(x);
+    if (count == 0 || x->dtype != y->dtype || x->rank != y->rank || !qn_lanes_rows(x) || !qn_lanes_rows(y)) return 0;
+    if (at->residual >= 0) {
+        if (!residual || !total || residual->dtype != x->dtype || total->dtype != x->dtype) return 0;
+        if (residual->rank != x->rank || !qn_lanes_rows(residual) || !qn_lanes_rows(total)) return 0;
+    }
+    for (int i = 0; i < 2; i++)
+        if (weights[i] && (!qn_lanes_rows(weights[i]) || qn_ne(weights[i], 0) != n)) return 0;
+    return qn_cpu_by_rows(s, name, run, count / n, 12.0 * (double)n, 0);
+}
+
+#define ROWS(op, ...)                                                                       \
+    static const norm_slots slots_##op = {__VA_ARGS__};                                     \
+    static void run_##op(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) { \
+        (void)phase;                                                                        \
+        run_rows(c, s, part, &slots_##op);                                                  \
+    }                                                                                       \
+    int QN_K(op)(const qn_call *c, qn_cpu_step *s) { return prepare_rows(c, s, &slots_##op, #op " rows", run_##op); }
+ROWS(norm, CENTRED, -1, -1, -1, -1, -1)
+ROWS(rms_norm, SQUARES, -1, -1, -1, -1, -1)
+ROWS(l2_norm, LENGTH, -1, -1, -1, -1, -1)
+ROWS(layer_norm, CENTRED, -1, 1, 2, -1, 1)
+ROWS(rms_layer_norm, SQUARES, -1, 1, 2, -1, -1)
+ROWS(add_layer_norm, CENTRED, 1, 2, 3, 1, -1)
+ROWS(add_rms_norm, SQUARES, 1, 2, 3, 1, -1)
+
+/* ---- Groups of channels: in a dense tensor a group is one long row, the last of a batch perhaps a short one. */
+
+static void run_groups(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    (void)phase;
+    const qn_attr_group_norm *at = c->attr;
+    const qn_tensor *x = c->src[0], *y = c->dst[0];
+    int64_t channels = qn_ne(x, 2), plane = qn_ne(x, 0) * qn_ne(x, 1), per = (channels + at->n_groups - 1) / at->n_groups;
+    int64_t groups = (channels + per - 1) / per, units = groups * qn_ne(x, 3), end = qn_cpu_cut(units, s->parts[0], part + 1);
+    int64_t size = x->dtype == QN_DTYPE_F32 ? 4 : 2;
+    for (int64_t u = qn_cpu_cut(units, s->parts[0], part); u < end; u++) {
+        int64_t first = u % groups * per, some = channels - first < per ? channels - first : per;
+        int64_t at_byte = (u / groups * channels + first) * plane * size;
+        norm_row w = {.x = qn_at(x, at_byte), .y = qn_at(y, at_byte), .n = some * plane, .eps = (double)at->eps};
+        norm_any(x->dtype, CENTRED, &w);
+    }
+}
+
+int QN_K(group_norm)(const qn_call *c, qn_cpu_step *s) {
+    const qn_attr_group_norm *at = c->attr;
+    const qn_tensor *x = c->src[0], *y = c->dst[0];
+    int64_t count = qn_tensor_count(x), channels = qn_ne(x, 2);
+    if (count == 0 || x->rank > 4 || x->dtype != y->dtype || !qn_lanes_float(x->dtype) || !qn_cpu_is_dense(x) ||
+        !qn_cpu_is_dense(y))
+        return 0;
+    int64_t per = (channels + at->n_groups - 1) / at->n_groups, units = (channels + per - 1) / per * qn_ne(x, 3);
+    return qn_cpu_by_rows(s, "group_norm", run_groups, units, 12.0 * (double)count / (double)units, 0);
+}

@@ -1,0 +1,204 @@
+/* soft_max with mask, slopes and sinks, softmax over the last axis, log_soft_max and their gradients: a row is read from memory once
+ * and stays near while its highest value is found, its sum taken, and the result written. */
+#include <math.h>
+
+#include "cpu/k_lanes.h"
+#include "cpu/simd/simd_dot.h"
+#include "cpu/simd/simd_math.h"
+#include "op/alibi.h"
+
+static inline vf vf_add(vf a, vf b) { return a + b; }
+static inline float most_of(vf a) {
+    VI_FOLD(a, vf_max);
+    return a[0];
+}
+static inline float sum_of(vf a) {
+    VI_FOLD(a, vf_add);
+    return a[0];
+}
+
+/* One row of scores: x scale + slope mask. */
+typedef struct scores {
+    const char *x, *mask;
+    uint32_t mask_dtype;
+    int64_t n;
+    float scale, slope, sink;
+} scores;
+
+/* A mask of -Inf hides its score whatever that is, even NaN; so do the lanes behind the row's end. */
+QN_INLINE vf scores_at(uint32_t dtype, const scores *r, int64_t i, int masked) {
+    vf none = vf_set1(-INFINITY), z = qn_lanes_at(dtype, r->x, i, r->n) * vf_set1(r->scale);
+    if (masked) {
+        vf m = qn_lanes_at(r->mask_dtype, r->mask, i, r->n);
+        z = vf_select(m == none, none, z + vf_set1(r->slope) * m);
+    }
+    if (r->n - i >= VF_N) return z;
+    float t[VF_N];
+    vf_store(t, z);
+    for (int64_t k = r->n - i; k < VF_N; k++) t[k] = -INFINITY;
+    return vf_load(t);
+}
+
+QN_INLINE float top_of(uint32_t dtype, const scores *r, int masked) {
+    vf a = vf_set1(r->sink), b = a;
+    int64_t i = 0;
+    for (; i + 2 * VF_N <= r->n; i += 2 * VF_N) {
+        a = vf_max(scores_at(dtype, r, i, masked), a);
+        b = vf_max(scores_at(dtype, r, i + VF_N, masked), b);
+    }
+    for (; i < r->n; i += VF_N) a = vf_max(scores_at(dtype, r, i, masked), a);
+    return most_of(vf_max(a, b));
+}
+
+/* e^(x - top) of a row into f32 when there is room for it, and their sum: lanes over runs, runs in double. */
+QN_INLINE double weights_of(uint32_t dtype, const scores *r, int masked, float top, float *to) {
+    vf t = vf_set1(top), none = vf_set1(-INFINITY);
+    double sum = 0;
+    for (int64_t first = 0; first < r->n; first += 4096) {
+        int64_t end = r->n < first + 4096 ? r->n : first + 4096;
+        vf run = vf_zero();
+        for (int64_t i = first; i < end; i += VF_N) {
+            vf z = scores_at(dtype, r, i, masked), w = vf_select(z == none, vf_zero(), vf_exp(z - t));
+            if (to) qn_lanes_put_at(QN_DTYPE_F32, (char *)to, i, w, r->n);
+            run += w;
+        }
+        sum += (double)sum_of(run);
+    }
+    return sum;
+}
+
+QN_INLINE void soft_max_row(uint32_t dtype, const scores *r, char *y, int masked) {
+    float top = top_of(dtype, r, masked);
+    float *direct = dtype == QN_DTYPE_F32 ? (float *)(void *)y : NULL;
+    double sum = r->sink == -INFINITY ? 0 : (double)vf_exp(vf_set1(r->sink - top))[0];
+    /* in place the scores are gone once weights are written; nothing reads them again */
+    sum += weights_of(dtype, r, masked, top, direct);
+    vf share = vf_set1(sum == 0 ? 0 : (float)(1 / sum)), t = vf_set1(top), none = vf_set1(-INFINITY);
+    for (int64_t i = 0; i < r->n; i += VF_N) {
+        if (direct) qn_lanes_put_at(dtype, y, i, qn_lanes_at(dtype, y, i, r->n) * share, r->n);
+        else {
+            vf z = scores_at(dtype, r, i, masked);
+            qn_lanes_put_at(dtype, y, i, vf_select(z == none, vf_zero(), vf_exp(z - t)) * share, r->n);
+        }
+    }
+}
+
+static void soft_max_any(uint32_t dtype, const scores *r, char *y) {
+#define PLAIN(d) soft_max_row(d, r, y, 0)
+#define MASKED(d) soft_max_row(d, r, y, 1)
+    if (r->mask) QN_BY_FLOAT(dtype, MASKED);
+    else QN_BY_FLOAT(dtype, PLAIN);
+}
+
+QN_INLINE void log_row(uint32_t dtype, const scores *r, char *y) {
+    float top = top_of(dtype, r, 0);
+    double sum = weights_of(dtype, r, 0, top, NULL);
+    vf whole = vf_set1(sum == 0 ? 0 : (float)((double)top + log(sum))); /* a row of nothing but -Inf stays as it is */
+    for (int64_t i = 0; i < r->n; i += VF_N) qn_lanes_put_at(dtype, y, i, qn_lanes_at(dtype, r->x, i, r->n) - whole, r->n);
+}
+
+/* dx = scale y (g - <y, g>) */
+QN_INLINE void back_row(uint32_t dtype, char *dx, const char *g, const char *y, int64_t n, float scale) {
+    double sum = 0;
+    for (int64_t first = 0; first < n; first += 4096) {
+        int64_t end = n < first + 4096 ? n : first + 4096;
+        vf run = vf_zero();
+        for (int64_t i = first; i < end; i += VF_N) run = vf_fma(qn_lanes_at(dtype, g, i, n), qn_lanes_at(dtype, y, i, n), run);
+        sum += (double)sum_of(run);
+    }
+    vf mean = vf_set1((float)sum), f = vf_set1(scale);
+    for (int64_t i = 0; i < n; i += VF_N) {
+        vf v = f * qn_lanes_at(dtype, y, i, n) * (qn_lanes_at(dtype, g, i, n) - mean);
+        qn_lanes_put_at(dtype, dx, i, v, n);
+    }
+}
+
+/* ---- Ops */
+
+static int rows_of_one_dtype(const qn_call *c, int sources) {
+    const qn_tensor *y = c->dst[0];
+    if (!qn_lanes_rows(y) || qn_tensor_count(y) == 0) return 0;
+    for (int i = 0; i < sources; i++)
+        if (c->src[i]->dtype != y->dtype || !qn_lanes_rows(c->src[i]) || c->src[i]->rank != y->rank) return 0;
+    return 1;
+}
+
+static int by_rows(const qn_call *c, qn_cpu_step *s, const char *name, qn_cpu_run_fn run) {
+    int64_t n = qn_ne(c->dst[0], 0);
+    return qn_cpu_by_rows(s, name, run, qn_tensor_count(c->dst[0]) / n, 8.0 * (double)n, 40.0 * (double)n);
+}
+
+#define EACH_ROW(it, t)                                                                                              \
+    int64_t rows = qn_tensor_count(t) / qn_ne(t, 0), end = qn_cpu_cut(rows, s->parts[0], part + 1);                  \
+    qn_rows it;                                                                                                      \
+    (void)phase;                                                                                                     \
+    for (qn_rows_begin_at(&it, (t)->rank, (t)->shape, qn_cpu_cut(rows, s->parts[0], part)); it.live && it.row < end; \
+         qn_rows_next(&it))
+
+static void run_soft_max(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    const qn_attr_soft_max *at = c->attr;
+    const qn_tensor *x = c->src[0], *y = c->dst[0], *mask = c->n_src > 1 ? c->src[1] : NULL,
+                    *sinks = c->n_src > 2 ? c->src[2] : NULL;
+    EACH_ROW(it, x) {
+        int64_t head = it.rank >= 3 ? it.index[it.rank - 3] : 0;
+        scores r = {qn_row(&it, x), mask ? qn_row_tiled(&it, mask) : NULL, mask ? mask->dtype : 0, it.n, at->scale, 1, -INFINITY};
+        r.slope = (float)qn_alibi_slope((double)at->max_bias, qn_ne(x, 2), head);
+        if (sinks) r.sink = (float)qn_get4(sinks, 0, 0, 0, head);
+        soft_max_any(x->dtype, &r, qn_row(&it, y));
+    }
+}
+
+int QN_K(soft_max)(const qn_call *c, qn_cpu_step *s) {
+    const qn_tensor *mask = c->n_src > 1 ? c->src[1] : NULL;
+    if (!rows_of_one_dtype(c, 1) || (mask && (!qn_lanes_rows(mask) || qn_ne(mask, 0) != qn_ne(c->src[0], 0)))) return 0;
+    return by_rows(c, s, "soft_max rows", run_soft_max);
+}
+
+static void run_softmax(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    const qn_tensor *x = c->src[0];
+    EACH_ROW(it, x) {
+        scores r = {qn_row(&it, x), NULL, 0, it.n, 1, 1, -INFINITY};
+        soft_max_any(x->dtype, &r, qn_row(&it, c->dst[0]));
+    }
+}
+
+static int last_axis(const qn_tensor *t, int axis) { return axis == -1 || axis == t->rank - 1; }
+
+int QN_K(softmax)(const qn_call *c, qn_cpu_step *s) {
+    if (!rows_of_one_dtype(c, 1) || !last_axis(c->src[0], ((const qn_attr_softmax *)c->attr)->axis)) return 0;
+    return by_rows(c, s, "softmax rows", run_softmax);
+}
+
+static void run_log_soft_max(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    const qn_tensor *x = c->src[0];
+    EACH_ROW(it, x) {
+        scores r = {qn_row(&it, x), NULL, 0, it.n, 1, 1, -INFINITY};
+        char *y = qn_row(&it, c->dst[0]);
+#define CALL(d) log_row(d, &r, y)
+        QN_BY_FLOAT(x->dtype, CALL);
+#undef CALL
+    }
+}
+
+int QN_K(log_soft_max)(const qn_call *c, qn_cpu_step *s) {
+    return rows_of_one_dtype(c, 1) && by_rows(c, s, "log_soft_max rows", run_log_soft_max);
+}
+
+static void run_back(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    float scale = c->op == QN_OP_soft_max_back ? ((const qn_attr_soft_max_back *)c->attr)->scale : 1;
+    EACH_ROW(it, c->src[1]) {
+        char *dx = qn_row(&it, c->dst[0]);
+        const char *g = qn_row(&it, c->src[0]), *y = qn_row(&it, c->src[1]);
+#define CALL(d) back_row(d, dx, g, y, it.n, scale)
+        QN_BY_FLOAT(c->dst[0]->dtype, CALL);
+#undef CALL
+    }
+}
+
+int QN_K(soft_max_back)(const qn_call *c, qn_cpu_step *s) {
+    return rows_of_one_dtype(c, 2) && by_rows(c, s, "soft_max_back", run_back);
+}
+int QN_K(softmax_back)(const qn_call *c, qn_cpu_step *s) {
+    if (!rows_of_one_dtype(c, 2) || !last_axis(c->src[0], ((const qn_attr_softmax_back *)c->attr)->axis)) return 0;
+    return by_rows(c, s, "softmax_back rows", run_back);
+}
