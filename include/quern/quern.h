@@ -279,8 +279,8 @@ typedef qn_status (*qn_custom_grad_fn)(void *user, const qn_tensor *dst, int wan
 typedef struct qn_user_op {
     const char *name;
     int32_t n_src, n_dst; /* at most 8 sources, of which any may be left out as far as `shape` is concerned; 1 to 4 outputs */
-    int32_t n_tasks;      /* how often `run` is called, each with its number: on as many threads as there are where a backend has
-                             any; which task does what must follow from the shapes alone */
+    int32_t n_tasks;      /* how often `run` is called, each time with its number: one after the other as yet, but
+                             tasks must not need each other, and which does what must follow from the shapes alone */
     void *user;
     /* Guard and shape rule: looks at descriptors (there may be no data yet), fills dtype, rank and shape of each of dst[n_dst]. */
     qn_status (*shape)(void *user, int n_src, const qn_tensor *const *src, qn_tensor *dst);
