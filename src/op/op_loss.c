@@ -39,6 +39,9 @@ qn_status qn_infer_cross_entropy_loss_back(qn_infer_call *c) {
     return QN_OK;
 }
 
+/* As cross_entropy_loss: the teacher's logits have the student's shape. */
+qn_status qn_infer_kl_loss(qn_infer_call *c) { return qn_infer_cross_entropy_loss(c); }
+
 /* ---- References */
 
 /* Sum over a row of labels times log softmax. */
@@ -100,6 +103,46 @@ qn_status qn_ref_cross_entropy_loss_back(const qn_call *c) {
     return QN_OK;
 }
 
+/* ln of the sum of e^(x / t) over a row. */
+static double row_log_sum_at(const qn_tensor *x, const char *row, int64_t n, double t) {
+    double run[QN_RUN], most = -INFINITY, sum = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int64_t first = 0; first < n; first += QN_RUN) {
+            int64_t some = qn_some(n, first);
+            qn_load_row(x, row, first, some, run);
+            for (int64_t i = 0; i < some; i++)
+                if (pass) sum += exp(run[i] / t - most);
+                else if (run[i] / t > most) most = run[i] / t;
+        }
+    return most + log(sum);
+}
+
+/* Sum over a row of p (ln p - ln q). What the teacher rules out has no part in it. */
+static double row_divergence(const qn_tensor *x, const char *x_row, const qn_tensor *z, const char *z_row, int64_t n, double t) {
+    double student[QN_RUN], teacher[QN_RUN], sum = 0;
+    double student_sum = row_log_sum_at(x, x_row, n, t), teacher_sum = row_log_sum_at(z, z_row, n, t);
+    for (int64_t first = 0; first < n; first += QN_RUN) {
+        int64_t some = qn_some(n, first);
+        qn_load_row(x, x_row, first, some, student);
+        qn_load_row(z, z_row, first, some, teacher);
+        for (int64_t i = 0; i < some; i++) {
+            double ln_p = teacher[i] / t - teacher_sum, p = exp(ln_p);
+            if (p != 0) sum += p * (ln_p - (student[i] / t - student_sum));
+        }
+    }
+    return sum;
+}
+
+qn_status qn_ref_kl_loss(const qn_call *c) {
+    const qn_tensor *x = c->src[0], *z = c->src[1];
+    double sum = 0, rows = 0, t = (double)((const qn_attr_kl_loss *)c->attr)->temperature;
+    qn_rows it;
+    for (qn_rows_begin(&it, x->rank, x->shape); it.live; qn_rows_next(&it), rows++)
+        sum += row_divergence(x, qn_row(&it, x), z, qn_row(&it, z), it.n, t);
+    qn_put4(c->dst[0], 0, 0, 0, 0, sum / rows);
+    return QN_OK;
+}
+
 /* ---- Gradient. Labels may be learned too (distillation): theirs is -g log softmax / rows. */
 
 void qn_vjp_cross_entropy_loss(qn_vjp_call *v) {
@@ -127,3 +170,19 @@ static void cross_entropy_loss_back_formula(qn_vjp_call *v, qn_op_tape *t, qn_va
 }
 
 void qn_vjp_cross_entropy_loss_back(qn_vjp_call *v) { qn_op_vjp_of_formula(v, cross_entropy_loss_back_formula); }
+
+/* With p the teacher's distribution and q the student's, both at the temperature: dstudent = (q - p) g / (rows t), and
+ * dteacher = p (ln p - ln q - sum of p (ln p - ln q)) g / (rows t). */
+void qn_vjp_kl_loss(qn_vjp_call *v) {
+    double t = (double)((const qn_attr_kl_loss *)v->attr)->temperature, rows = 1;
+    qn_attr_soft_max at = qn_attr_soft_max_default();
+    qn_shape s = qn_shape_of(v, v->src[0]);
+    for (int k = 1; k < s.rank; k++) rows *= (double)qn_sd(&s, k);
+    qn_val x = qn_e_scale(v, v->src[0], 1 / t, 0), z = qn_e_scale(v, v->src[1], 1 / t, 0);
+    qn_val p = qn_emit1(v, QN_OP_soft_max, 0, &at, z), step = qn_e_scale(v, v->grad[0], 1 / (rows * t), 0);
+    if (v->want[0]) v->out[0] = qn_e_mul(v, qn_e_sub(v, qn_emit1(v, QN_OP_soft_max, 0, &at, x), p), step);
+    if (!v->want[1]) return;
+    qn_val off = qn_e_sub(v, qn_emit1(v, QN_OP_log_soft_max, 0, NULL, z), qn_emit1(v, QN_OP_log_soft_max, 0, NULL, x));
+    off = qn_e_sub(v, off, qn_e_sum_rows(v, qn_e_mul(v, p, off)));
+    v->out[1] = qn_e_mul(v, qn_e_mul(v, p, off), step);
+}

@@ -203,13 +203,13 @@ static int64_t matrix_offset(const qn_tensor *t, int64_t number) {
 
 /* Column j of one solution; b may be where x is, its entry is read before it is replaced. */
 static void solve_column(const qn_tensor *x, char *x0j, const qn_tensor *a, const char *a0, const qn_tensor *b, const char *b0j,
-                         double *column) {
+                         int unit, double *column) {
     int64_t n = qn_ne(a, 0);
     for (int64_t i = 0; i < n; i++) {
         const char *row = a0 + i * qn_nb(a, 1);
         double rest = qn_load_one((qn_dtype)b->dtype, b0j + i * qn_nb(b, 1));
         for (int64_t t = 0; t < i; t++) rest -= qn_load_one((qn_dtype)a->dtype, row + t * qn_nb(a, 0)) * column[t];
-        column[i] = rest / qn_load_one((qn_dtype)a->dtype, row + i * qn_nb(a, 0));
+        column[i] = unit ? rest : rest / qn_load_one((qn_dtype)a->dtype, row + i * qn_nb(a, 0));
         qn_store_one((qn_dtype)x->dtype, x0j + i * qn_nb(x, 1), column[i]);
     }
 }
@@ -217,12 +217,13 @@ static void solve_column(const qn_tensor *x, char *x0j, const qn_tensor *a, cons
 qn_status qn_ref_solve_tri(const qn_call *c) {
     const qn_tensor *x = c->dst[0], *a = c->src[0], *b = c->src[1];
     int64_t count = qn_tensor_count(x), columns = qn_ne(b, 0);
+    int unit = ((const qn_attr_solve_tri *)c->attr)->unit;
     if (count == 0) return QN_OK;
     int64_t matrices = count / (columns * qn_ne(b, 1));
     for (int64_t number = 0; number < matrices; number++)
         for (int64_t j = 0; j < columns; j++)
             solve_column(x, qn_at(x, matrix_offset(x, number) + j * qn_nb(x, 0)), a, qn_at(a, matrix_offset(a, number)), b,
-                         qn_at(b, matrix_offset(b, number) + j * qn_nb(b, 0)), c->workspace);
+                         qn_at(b, matrix_offset(b, number) + j * qn_nb(b, 0)), unit, c->workspace);
     return QN_OK;
 }
 
@@ -300,7 +301,7 @@ static qn_val flip_rows(qn_vjp_call *v, qn_val x, int64_t size, const int64_t *d
 }
 
 /* a x = b: db solves aT db = g, an upper triangle, which turned end for end in both directions is a lower one again;
- * da = -db xT in the lower triangle. */
+ * da = -db xT in the lower triangle, without the diagonal where that was taken for ones. */
 void qn_vjp_solve_tri(qn_vjp_call *v) {
     qn_shape b = qn_shape_of(v, v->src[1]);
     int64_t n = qn_sd(&b, 1), columns = qn_sd(&b, 0), batch = 1, size = b.dtype == QN_DTYPE_F64 ? 8 : 4;
@@ -310,9 +311,11 @@ void qn_vjp_solve_tri(qn_vjp_call *v) {
     int64_t square[3] = {batch, n, n}, wide[3] = {batch, n, columns}, turned[3] = {n * n * size, -size, -n * size};
     qn_val a = qn_e_window(v, qn_e_reshape(v, v->src[0], 3, square), 3, square, turned, (n * n - 1) * size);
     qn_val g = flip_rows(v, qn_e_reshape(v, v->grad[0], 3, wide), size, wide);
-    qn_val db = flip_rows(v, qn_emit2(v, QN_OP_solve_tri, 0, NULL, a, g), size, wide);
+    qn_val db = flip_rows(v, qn_emit2(v, QN_OP_solve_tri, 0, v->attr, a, g), size, wide);
     if (v->want[1]) v->out[1] = qn_e_like(v, db, v->src[1]);
     if (!v->want[0]) return;
     qn_val da = mul_mat(v, qn_e_reshape(v, v->dst[0], 3, wide), db);
-    v->out[0] = qn_e_like(v, qn_e_scale(v, qn_emit1(v, QN_OP_tri, 0, NULL, da), -1, 0), v->src[0]);
+    qn_attr_tri below = qn_attr_tri_default();
+    if (((const qn_attr_solve_tri *)v->attr)->unit) below.kind = 3;
+    v->out[0] = qn_e_like(v, qn_e_scale(v, qn_emit1(v, QN_OP_tri, 0, &below, da), -1, 0), v->src[0]);
 }

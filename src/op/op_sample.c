@@ -138,3 +138,64 @@ qn_status qn_ref_sample(const qn_call *c) {
     }
     return QN_OK;
 }
+
+/* ---- By one number for each row */
+
+qn_status qn_infer_softmax_sample(qn_infer_call *c) {
+    const qn_tensor *logits = c->src[0], *r = c->src[1];
+    int64_t d[QN_MAX_RANK] = {1}, n = qn_ne(logits, 0);
+    int rank = logits->rank > 1 ? logits->rank - 1 : 1;
+    if (n == 0) return qn_reject_src(c, 0, QN_REASON_SHAPE_EMPTY, qn_axis(logits, 0), 1, 0);
+    if (n > INT32_MAX) return qn_reject_src(c, 0, QN_REASON_SHAPE_LARGE, qn_axis(logits, 0), INT32_MAX, n);
+    for (int i = 0; i < logits->rank - 1; i++) d[i] = logits->shape[i];
+    for (int k = 0; k < (r->rank > rank ? r->rank : rank); k++) QN_TRY(qn_need_extent(c, 1, k, qn_ne(logits, k + 1)));
+    QN_TRY(qn_need_f64_pair(c, 1, 0));
+    c->flops_each = 10.0 * (double)n;
+    QN_TRY(qn_out_shape(c, 0, QN_DTYPE_I32, rank, d));
+    return qn_out_shape(c, 1, qn_product_dtype(logits), rank, d);
+}
+
+/* The first index whose running sum is above r; the last that has any weight when rounding keeps the sum below it. */
+static int64_t search(const qn_tensor *x, const char *row, int64_t n, double t, double most, double total, double r) {
+    int64_t last = 0;
+    double sum = 0, v;
+    for (int64_t i = 0; i < n; i++) {
+        qn_load_row(x, row, i, 1, &v);
+        double p = exp(v / t - most) / total;
+        if (!(p > 0)) continue;
+        sum += p;
+        last = i;
+        if (sum > r) break;
+    }
+    return last;
+}
+
+qn_status qn_ref_softmax_sample(const qn_call *c) {
+    const qn_tensor *x = c->src[0], *r = c->src[1], *y = c->dst[0], *logprob = c->n_dst > 1 ? c->dst[1] : NULL;
+    double t = (double)((const qn_attr_softmax_sample *)c->attr)->temperature;
+    qn_rows it;
+    for (qn_rows_begin(&it, x->rank, x->shape); it.live; qn_rows_next(&it)) {
+        const char *row = qn_row(&it, x);
+        double most = -INFINITY, total = 0, v;
+        int64_t at_r = 0, at_y = 0, at_p = 0;
+        for (int k = 1; k < x->rank; k++) {
+            int64_t index = it.index[x->rank - 1 - k];
+            at_r += index * qn_nb(r, k - 1);
+            at_y += index * qn_nb(y, k - 1);
+            if (logprob) at_p += index * qn_nb(logprob, k - 1);
+        }
+        for (int64_t i = 0; i < it.n; i++) {
+            qn_load_row(x, row, i, 1, &v);
+            if (v / t > most) most = v / t;
+        }
+        for (int64_t i = 0; i < it.n; i++) {
+            qn_load_row(x, row, i, 1, &v);
+            if (v / t <= most) total += exp(v / t - most);
+        }
+        int64_t found = search(x, row, it.n, t, most, total, qn_load_one((qn_dtype)r->dtype, qn_at(r, at_r)));
+        qn_store_one(QN_DTYPE_I32, qn_at(y, at_y), (double)found);
+        qn_load_row(x, row, found, 1, &v);
+        if (logprob) qn_store_one((qn_dtype)logprob->dtype, qn_at(logprob, at_p), v / t - most - log(total));
+    }
+    return QN_OK;
+}
