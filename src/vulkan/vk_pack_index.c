@@ -184,6 +184,19 @@ qn_status qn_vk_pack_set_rows(qn_vk_pack *p, uint32_t fn) {
     return qn_vk_end_dispatch(p);
 }
 
+/* The rows that the ids name, then the sum. */
+qn_status qn_vk_pack_add_id(qn_vk_pack *p, uint32_t fn) {
+    const qn_tensor *a = p->step->src[0], *b = p->step->src[1], *ids = p->step->src[2], *y = p->step->dst[0];
+    qn_attr_gather at = qn_attr_gather_default();
+    qn_tensor rows, table = *b;
+    (void)fn;
+    if (a->rank != 3 || b->rank != 2 || ids->rank != 2) return qn_vk_refuse(p, "no kernel for so many axes");
+    at.axis = 0;
+    QN_TRY(qn_vk_scratch(p, b->dtype, 3, a->shape, &rows));
+    QN_TRY(qn_vk_sub_step(p, &(qn_vk_sub){.op = QN_OP_gather, .attr = &at, .src = {&table, ids}, .dst = {&rows}}));
+    return qn_vk_sub_step(p, &(qn_vk_sub){.op = QN_OP_add, .waits = 1, .src = {a, &rows}, .dst = {y}});
+}
+
 /* ---- Along one axis */
 
 static qn_status along_numbers(qn_vk_pack *p, int64_t places) {

@@ -168,12 +168,35 @@ static void sorting_agrees(void **state) {
     }
 }
 
+static void caches_take_rows_in_place(void **state) {
+    NEED_DEVICE(state);
+    for (int v = 0; v < 4; v++) {
+        help_case c = {.op = QN_OP_store_rows, .n_src = 3, .n_state = 1, .bound = 0, .flags = QN_TENSOR_PARAM};
+        c.src[0] = (help_item){v & 1 ? F16 : F32, 2, {9, 24}, DENSE, -1, 1, 0};
+        c.src[1] = (help_item){F32, 2, {5, 24}, v == 3 ? PADDED : DENSE, -1, 1, 0};
+        c.src[2] = (help_item){v & 2 ? QN_DTYPE_I64 : I32, 1, {5}, DENSE, 0, 9, 0};
+        help_compare(BENCH(state), &c);
+    }
+}
+
+static void rows_are_added_by_id(void **state) {
+    NEED_DEVICE(state);
+    for (int v = 0; v < 3; v++) {
+        help_case c = {.op = QN_OP_add_id, .n_src = 3, .n_state = v == 2, .bound = 1e-12};
+        c.src[0] = (help_item){F32, 3, {7, 4, 33}, v == 1 ? PADDED : DENSE, -1, 1, 0};
+        c.src[1] = (help_item){F32, 2, {5, 33}, v == 1 ? PADDED : DENSE, -1, 1, 0};
+        c.src[2] = (help_item){I32, 2, {7, 4}, DENSE, 0, 5, 0};
+        help_compare(BENCH(state), &c);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_with_few_rows_agree),  cmocka_unit_test(a_row_has_the_same_bits_in_any_batch),
         cmocka_unit_test(matrices_by_id_agree),          cmocka_unit_test(an_id_beyond_is_an_error),
         cmocka_unit_test(positions_of_every_kind_agree), cmocka_unit_test(attention_reads_blocks),
         cmocka_unit_test(sinks_take_their_share),        cmocka_unit_test(sorting_agrees),
+        cmocka_unit_test(caches_take_rows_in_place),     cmocka_unit_test(rows_are_added_by_id),
     };
     return cmocka_run_group_tests(tests, open_group, close_group);
 }

@@ -78,6 +78,11 @@ int to_range(float f, float low, float high) { return is_nan(f) ? 0 : int(clamp(
 uint to_uint(float f) { return is_nan(f) || f <= 0.0 ? 0 : f >= 4294967296.0 ? 0xffffffffu : uint(f); }
 
 bool is_zero(float x) { return (floatBitsToUint(x) & 0x7fffffffu) == 0; } // by its bits: a device may take small numbers for 0
+// Ordered as the number is, NaN above all and both zeros one: for comparing where a device may take small numbers for 0.
+int order_of(float x) {
+    uint u = floatBitsToUint(x), size = u & 0x7fffffffu;
+    return size > 0x7f800000u ? 0x7fffffff : (u >> 31) != 0 ? -int(size) : int(size);
+}
 float truth(bool b) { return b ? 1.0 : 0.0; }
 uint bytes_of(const in uint type) {
     return type == RAW8 || type == BOOL || type == U8 || type == I8 ? 1

@@ -87,7 +87,12 @@ float round_away(float x) {
 
 float sine(float x) { return sine_cosine(x).x; }
 float cosine(float x) { return sine_cosine(x).y; }
-float root(float x) { return x < 0.0 ? not_a_number() : sqrt(x); }
+float root(float x) {
+    uint u = floatBitsToUint(x), size = u & 0x7fffffffu;
+    if (size == 0 || size > 0x7f800000u) return x;
+    if (u > 0x80000000u) return not_a_number();
+    return size < 0x00800000u ? sqrt(float(size)) * 3.743392066509216e-23 : sqrt(x); // 2^-74.5
+}
 
 // Three ranges that end at tan(pi/8) and tan(3pi/8), and a polynomial for the first.
 float arc_tangent(float x) {

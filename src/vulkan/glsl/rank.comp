@@ -5,8 +5,6 @@
 #include "common.glsl"
 layout(local_size_x = 256) in;
 
-bool below(float x, float z) { return is_nan(z) ? !is_nan(x) : !is_nan(x) && x < z; }
-
 void main() {
     uint number_of = group() * 256 + gl_LocalInvocationID.x;
     if (number_of >= count()) return;
@@ -14,11 +12,11 @@ void main() {
     uint i = at.x, place_of = 0;
     at.x = 0;
     int64_t from = in_a(at);
-    float mine = load(TYPE_A, push.a, from + int64_t(i) * push.sa[0]);
+    int mine = order_of(load(TYPE_A, push.a, from + int64_t(i) * push.sa[0]));
     for (uint k = 0; k < push.n[0]; k++) {
-        float other = load(TYPE_A, push.a, from + int64_t(k) * push.sa[0]);
-        bool before = FN == 1 ? below(mine, other) : below(other, mine), after = FN == 1 ? below(other, mine) : below(mine, other);
-        place_of += uint(before || (!after && k < i));
+        int other = order_of(load(TYPE_A, push.a, from + int64_t(k) * push.sa[0]));
+        bool before = FN == 1 ? other > mine : other < mine;
+        place_of += uint(before || (other == mine && k < i));
     }
     if (place_of < push.p[0]) Word32(push.y + uint64_t((in_y(at) + int64_t(place_of) * push.sy[0]) * 4)).v = i;
 }

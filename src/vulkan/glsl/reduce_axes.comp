@@ -24,8 +24,9 @@ bool leads(float x, uint i) {
     if (i == 0xffffffffu) return false;
     if (best == 0xffffffffu) return true;
     if (is_nan(x) || is_nan(value)) return is_nan(x) && (!is_nan(value) || i < best);
-    if (x == value) return i < best;
-    return LARGEST ? x > value : x < value;
+    int mine = order_of(x), lead = order_of(value);
+    if (mine == lead) return i < best;
+    return LARGEST ? mine > lead : mine < lead;
 }
 
 void take(float x, uint i) {

@@ -59,7 +59,7 @@ float step_leaky_relu(const in uint fn, const in float a, const in float b) { re
 float step_arith(const in uint fn, const in float a, const in float b) { return arith_of(fn, a, b); }
 
 float step_compare(const in uint fn, const in float a, const in float b) {
-    bool equal = a == b, less = a < b, known = !is_nan(a) && !is_nan(b);
+    bool equal = order_of(a) == order_of(b), less = order_of(a) < order_of(b), known = !is_nan(a) && !is_nan(b);
     switch (fn) {
     case 0: return truth(known && equal);
     case 1: return truth(!(known && equal));
