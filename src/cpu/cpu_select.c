@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "tensor/dtype.h"
+
 #define QN_CPU_HERE_any(...) __VA_ARGS__
 #if defined(__x86_64__)
 #define QN_CPU_HERE_x86_64(...) __VA_ARGS__
@@ -47,7 +49,7 @@ uint32_t qn_cpu_levels_parse(const char *list, uint32_t have) {
 /* Elements at addresses that are multiples of their size. Guards do not ask for it, references do without it, kernels need it. */
 static int is_aligned(const qn_tensor *t) {
     if (!t || qn_is_block(t->dtype)) return 1;
-    uint64_t size = qn_dtype_describe((qn_dtype)t->dtype)->bytes, bits = (uintptr_t)t->data | (uint64_t)t->offset;
+    uint64_t size = qn_tensor_dtypes[t->dtype].bytes, bits = (uintptr_t)t->data | (uint64_t)t->offset;
     for (int k = 0; k < t->rank; k++) bits |= (uint64_t)t->stride[k];
     return (bits & (size - 1)) == 0;
 }
@@ -59,12 +61,21 @@ static int all_aligned(const qn_call *c) {
     return yes;
 }
 
+/* In pieces of a size that compilers store directly: for the whole they take an instruction that costs more than all else here. */
+static inline void clear(qn_cpu_step *s) {
+    enum { PIECE = 64, WHOLE = sizeof *s / PIECE * PIECE };
+    for (size_t at = 0; at < WHOLE; at += PIECE) memset((char *)s + at, 0, PIECE);
+    memset((char *)s + WHOLE, 0, sizeof *s - WHOLE);
+}
+
 int qn_cpu_prepare(uint32_t levels, const qn_call *c, qn_cpu_step *s) {
     uint32_t constant = s->constant;
-    if (!all_aligned(c)) return 0;
+    int aligned = -1; /* not looked at yet: most ops have no kernel at some level */
     for (int l = QN_CPU_LEVEL_COUNT - 1; l >= 0; l--) {
         if (!(levels >> l & 1) || !tables[l] || !tables[l][c->op]) continue;
-        memset(s, 0, sizeof *s);
+        if (aligned < 0) aligned = all_aligned(c);
+        if (!aligned) return 0;
+        clear(s);
         s->constant = constant;
         s->level = l;
         if (tables[l][c->op](c, s)) return 1;

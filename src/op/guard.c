@@ -213,9 +213,9 @@ static qn_status check_alias(const qn_request *q, qn_guarded *g, int i) {
             if (qn_layout_same(x, y)) continue;
             return qn_reject(c, QN_INVALID, QN_ARG_DEST, i, QN_REASON_NOT_IN_PLACE, s, 0, 0);
         }
+        if (!qn_span_meet(&g->src[s], &g->dst[i])) continue;
         if (i == 0 && (flags & QN_SLOT_IN_PLACE) && qn_layout_same(x, y)) continue;
-        if (qn_span_meet(&g->src[s], &g->dst[i]) && qn_layout_overlap(x, y))
-            return qn_reject(c, QN_INVALID, QN_ARG_DEST, i, QN_REASON_ALIAS_SOURCE, s, 0, 0);
+        if (qn_layout_overlap(x, y)) return qn_reject(c, QN_INVALID, QN_ARG_DEST, i, QN_REASON_ALIAS_SOURCE, s, 0, 0);
     }
     for (int k = 0; k < i; k++)
         if (q->dst[k] && qn_span_meet(&g->dst[k], &g->dst[i]) && qn_layout_overlap(q->dst[k], y))

@@ -35,7 +35,7 @@ static qn_status choose(const qn_context *ctx, const qn_request *q, qn_guarded *
     qn_call call = {q->op, q->subop, q->n_src, q->n_dst, q->src, q->dst, g->infer.attr, NULL};
     kernel->run = NULL;
     kernel->constant = 0;
-    if (!ctx->cpu_levels || g->info->is_view || !qn_cpu_has_kernel(q->op)) return QN_OK;
+    if (!ctx->cpu_levels || g->info->is_view) return QN_OK;
     if (!qn_cpu_prepare(ctx->cpu_levels, &call, kernel)) {
         kernel->run = NULL;
         return QN_OK;

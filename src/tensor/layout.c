@@ -70,12 +70,31 @@ static qn_status check_head(const qn_tensor *t, qn_layout_fault *f) {
     return QN_OK;
 }
 
+/* The usual view, in one walk: plain elements, data, no stride backwards, nothing wrong. For all others, and to say what is wrong,
+ * there are the checks above. */
+static inline int is_plainly_good(const qn_tensor *t, const qn_dtype_info *d, qn_span *span) {
+    if (d->kind == QN_KIND_BLOCK || !t->data || t->offset < 0) return 0;
+    uintptr_t data = (uintptr_t)t->data;
+    int64_t odd = (int64_t)(data + (uintptr_t)t->offset), total = d->bytes, up = t->offset, far;
+    for (int i = 0; i < t->rank; i++) {
+        int64_t n = t->shape[i], stride = t->stride[i];
+        if (n < 1 || stride < 0 || __builtin_mul_overflow(total, n, &total) || __builtin_mul_overflow(n - 1, stride, &far) ||
+            __builtin_add_overflow(up, far, &up))
+            return 0;
+        odd |= stride;
+    }
+    if (__builtin_add_overflow(up, (int64_t)d->bytes, &up) || (odd & (unit_of(d) - 1)) || (uint64_t)up > t->size) return 0;
+    *span = (qn_span){data + (uintptr_t)t->offset, data + (uintptr_t)up, (uint64_t)total};
+    return 1;
+}
+
 qn_status qn_layout_check(const qn_tensor *t, int need_data, qn_span *span, qn_layout_fault *f) {
     span->low = span->high = 0;
     span->bytes = 0;
     qn_status s = check_head(t, f);
     if (s != QN_OK) return s;
     const qn_dtype_info *d = &qn_tensor_dtypes[t->dtype];
+    if (is_plainly_good(t, d, span)) return QN_OK;
     int64_t bytes, low, high;
     if ((s = check_axes(t, d, &bytes, f)) != QN_OK) return s;
     if (t->offset < 0) return fail(f, QN_REASON_OFFSET_NEGATIVE, -1, 0, t->offset);

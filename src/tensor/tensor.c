@@ -1,4 +1,5 @@
 /* Making dense tensors and asking simple things of any. */
+#include "tensor/dtype.h"
 #include "tensor/layout.h"
 
 qn_status qn_tensor_bytes(qn_dtype dtype, int rank, const int64_t *shape, uint64_t *bytes) {
@@ -48,14 +49,14 @@ int64_t qn_tensor_count(const qn_tensor *t) {
 }
 
 int qn_tensor_is_contiguous(const qn_tensor *t) {
-    const qn_dtype_info *d = t ? qn_dtype_describe((qn_dtype)t->dtype) : NULL;
-    if (!d || qn_tensor_count(t) < 0) return 0;
+    if (!t || t->dtype == QN_DTYPE_NONE || t->dtype >= QN_DTYPE_COUNT || t->rank < 1 || t->rank > QN_MAX_RANK) return 0;
+    const qn_dtype_info *d = &qn_tensor_dtypes[t->dtype];
     int64_t step = d->bytes;
     for (int i = t->rank - 1; i >= 0; i--) {
-        int64_t n = i == t->rank - 1 ? t->shape[i] / d->block : t->shape[i];
-        if (n == 0) return 1;
-        if (n != 1 && t->stride[i] != step) return 0;
-        step *= n;
+        int64_t n = d->block != 1 && i == t->rank - 1 ? t->shape[i] / d->block
+                                                      : t->shape[i]; /* a division only where it must be */
+        if (n < 1) return n == 0 && qn_tensor_count(t) >= 0;
+        if ((n != 1 && t->stride[i] != step) || __builtin_mul_overflow(step, n, &step)) return 0;
     }
     return 1;
 }
