@@ -10,9 +10,11 @@
 #include "app_profile.h"
 #include "mnist.h"
 #include "net.h"
+#include "train_stories.h"
 
 static const char
-    help[] = "usage: quern train --example mnist [options]\n\n"
+    help[] = "usage: quern train --example mnist [options]\n"
+             "       quern train --example stories [options]    a language model; with --help behind it says more\n\n"
              "Trains a small CNN on handwritten digits and prints its accuracy on the test images and a hash of its weights.\n\n"
              "  --data DIR      the four MNIST files, plain or .gz (default ../shared/data/mnist)\n"
              "  --epochs N      times over the training images (default 2)\n"
@@ -301,6 +303,7 @@ static int take(options *o, const char *word, const char *value, const char **ex
 int cmd_train(int argc, char **argv) {
     options o = {"../shared/data/mnist", NULL, NULL, 2, 0, 0, 1, 0};
     const char *example = NULL;
+    if (train_wants_stories(argc, argv)) return train_stories(argc, argv);
     o.profile = app_profile_option(&argc, argv);
     for (int i = 1; i < argc; i += 2) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
@@ -313,7 +316,7 @@ int cmd_train(int argc, char **argv) {
         return APP_USAGE;
     }
     if (!example || strcmp(example, "mnist") != 0) {
-        fprintf(stderr, "quern train: which example? mnist is there\n");
+        fprintf(stderr, "quern train: which example? mnist and stories are there\n");
         return APP_USAGE;
     }
     return run(&o);

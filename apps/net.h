@@ -20,6 +20,7 @@ typedef struct net {
     qn_graph *graph;
     net_param params[NET_PARAMS];
     int n_params;
+    float clip; /* gradients together are made no longer than this; 0: as they are */
 } net;
 
 /* An example by name: "mnist", "gpt2"; NULL past the last number. */

@@ -1,0 +1,303 @@
+/* quern train --example stories: a small language model, from nothing but a seed to a GGUF file. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <quern/plan.h>
+
+#include "app.h"
+#include "app_profile.h"
+#include "lm.h"
+#include "stories.h"
+#include "train_stories.h"
+
+static const char help[] =
+    "usage: quern train --example stories [options]\n\n"
+    "Trains a llama-shaped model of about a million weights on tales that a small grammar tells without end, and prints its\n"
+    "loss on tales it has not seen and a hash of its weights. The same seed gives the same weights for any number of threads.\n\n"
+    "  --steps N       training steps, each of 4 sequences of 256 tokens (default 1500)\n"
+    "  --rate X        the largest learning rate (default 0.003); it rises for a twentieth of the steps, then falls as a cosine\n"
+    "  --seed N        of the weights and of the tales (default 1)\n"
+    "  --threads N     (default: one for each processor)\n"
+    "  -o FILE.gguf    writes the model in f32, and checks that the file has the same loss\n"
+    "  --curve FILE    the loss of every 20 steps, as CSV\n"
+    "  --tell N        only prints N tales of the grammar\n"
+    "  --profile[=DIR] record the training into DIR (default quern-profile); QUERN_PROFILE=DIR does the same\n";
+
+enum { ROWS = STORY_BATCH * STORY_CONTEXT, EVERY = 20, CHECKS = 4, ONE = STORY_CONTEXT + 1, CHECK_SEED = 1000003 };
+
+typedef struct options {
+    const char *out, *curve, *profile;
+    int64_t steps, seed, threads, tell;
+    double rate;
+} options;
+
+typedef struct trainer {
+    net *train, *test;
+    qn_plan *step, *look;
+    qn_pool *pool;
+    qn_context *context;
+    app_profile profile;
+    story_vocab words;
+    uint64_t tales; /* where the stream of tales is */
+    int32_t ids[STORY_BATCH * ONE], check[CHECKS * STORY_BATCH * ONE];
+    FILE *curve;
+} trainer;
+
+static int fail(const char *what, const char *text) {
+    fprintf(stderr, "quern train: %s: %s\n", what, text);
+    return 0;
+}
+
+static int set(qn_plan *plan, const char *name, qn_dtype dtype, int rank, const int64_t *shape, const void *data, size_t bytes) {
+    qn_tensor t;
+    qn_error error = {QN_OK, ""};
+    qn_tensor_init(&t, dtype, rank, shape, (void *)(uintptr_t)data, bytes);
+    return qn_plan_set(plan, name, &t, &error) == QN_OK || fail(name, error.text);
+}
+
+/* ---- Params */
+
+static int start_params(trainer *r, uint64_t random) {
+    for (int i = 0; i < r->train->n_params; i++) {
+        const net_param *p = &r->train->params[i];
+        size_t n = 1;
+        char name[80];
+        for (int k = 0; k < p->rank; k++) n *= (size_t)p->shape[k];
+        float *w = calloc(n, sizeof *w);
+        int good = w != NULL;
+        for (int k = 0; good && k < 2; k++) {
+            snprintf(name, sizeof name, "%s.%c", p->name, k ? 'v' : 'm');
+            good = set(r->step, name, QN_DTYPE_F32, p->rank, p->shape, w, n * sizeof *w);
+        }
+        for (size_t k = 0; good && k < n; k++)
+            w[k] = p->spread > 0 ? p->spread * ((float)(story_random(&random) >> 40) * 0x1p-23f - 1.0f) : p->fill;
+        good = good && set(r->step, p->name, QN_DTYPE_F32, p->rank, p->shape, w, n * sizeof *w);
+        free(w);
+        if (!good) return 0;
+    }
+    return 1;
+}
+
+/* Each param as the last step left it, into the plan that only looks. */
+static int copy_params(trainer *r, uint64_t *hash) {
+    qn_error error = {QN_OK, ""};
+    model_hash h;
+    model_hash_begin(&h);
+    for (int i = 0; i < r->train->n_params; i++) {
+        qn_tensor t;
+        char name[80];
+        snprintf(name, sizeof name, "%s'", r->train->params[i].name);
+        if (qn_plan_output(r->step, name, &t, &error) != QN_OK) return fail(name, error.text);
+        if (qn_plan_set(r->look, r->train->params[i].name, &t, &error) != QN_OK) return fail(name, error.text);
+        model_hash_add(&h, (const char *)t.data + t.offset, (uint64_t)qn_tensor_count(&t) * sizeof(float));
+    }
+    *hash = model_hash_value(&h);
+    return 1;
+}
+
+/* ---- Steps */
+
+/* Every id but the last of a sequence is given, every id but the first asked for. */
+static int set_batch(qn_plan *plan, const int32_t *ids) {
+    int32_t tokens[ROWS], labels[ROWS];
+    for (int i = 0; i < ROWS; i++) {
+        tokens[i] = ids[i / STORY_CONTEXT * ONE + i % STORY_CONTEXT];
+        labels[i] = ids[i / STORY_CONTEXT * ONE + i % STORY_CONTEXT + 1];
+    }
+    return set(plan, "tokens", QN_DTYPE_I32, 1, (int64_t[]){ROWS}, tokens, sizeof tokens) &&
+           set(plan, "labels", QN_DTYPE_I32, 1, (int64_t[]){ROWS}, labels, sizeof labels);
+}
+
+/* A sequence begins with the beginning of a tale. */
+static int fill(const trainer *r, uint64_t *state, int32_t *ids, int sequences) {
+    for (int i = 0; i < sequences; i++)
+        if (!story_vocab_fill(&r->words, state, ids + i * ONE, ONE)) return 0;
+    return 1;
+}
+
+static double rate_at(const options *o, int64_t step) {
+    int64_t rise = o->steps / 20 + 1;
+    if (step <= rise) return o->rate * (double)step / (double)rise;
+    double part = (double)(step - rise) / (double)(o->steps - rise + 1);
+    return o->rate * (0.05 + 0.475 * (1 + cos(3.14159265358979323846 * part)));
+}
+
+static int set_hyper(trainer *r, const options *o, int64_t step) {
+    float hyper[7] = {(float)rate_at(o, step), 0.9f, 0.98f, 1e-8f, 0.05f, 0, 0};
+    hyper[5] = (float)(1 / (1 - pow(0.9, (double)step)));
+    hyper[6] = (float)(1 / (1 - pow(0.98, (double)step)));
+    return set(r->step, "hyper", QN_DTYPE_F32, 1, (int64_t[]){7}, hyper, sizeof hyper);
+}
+
+static int run_loss(qn_plan *plan, qn_context *context, double *loss) {
+    qn_error error = {QN_OK, ""};
+    qn_tensor t;
+    if (qn_plan_run(plan, context, &error) != QN_OK) return fail("step", error.text);
+    if (qn_plan_output(plan, "loss", &t, &error) != QN_OK) return fail("loss", error.text);
+    *loss = *(const float *)(const void *)((const char *)t.data + t.offset);
+    return isfinite(*loss) || fail("loss", "it is not finite; a smaller --rate may help");
+}
+
+static int one_step(trainer *r, const options *o, int64_t step, double *loss) {
+    qn_error error = {QN_OK, ""};
+    if (qn_record_step(r->context, &error) != QN_OK) return fail("recording", error.text);
+    qn_record_loader_begin(r->context, "stories");
+    int good = fill(r, &r->tales, r->ids, STORY_BATCH) && set_batch(r->step, r->ids);
+    qn_record_loader_end(r->context);
+    return good && set_hyper(r, o, step) && run_loss(r->step, r->context, loss);
+}
+
+static int train(trainer *r, const options *o) {
+    double sum = 0, loss = 0;
+    int64_t from = 0;
+    for (int64_t step = 1; step <= o->steps; step++) {
+        if (*model_stopped()) return fail("training", "stopped; nothing was written");
+        if (!one_step(r, o, step, &loss)) return 0;
+        sum += loss;
+        if (step % EVERY && step != o->steps) continue;
+        sum /= (double)(step - from);
+        if (r->curve &&
+            (fprintf(r->curve, "%lld,%.6f,%.4f\n", (long long)step, rate_at(o, step), sum) < 0 || fflush(r->curve) != 0))
+            return fail(o->curve, "could not be written");
+        if (step % (10 * EVERY) == 0 || step == o->steps) fprintf(stderr, "step %lld: loss %.4f\n", (long long)step, sum);
+        from = step;
+        sum = 0;
+    }
+    return 1;
+}
+
+/* Tales of another seed, by the graph that was trained. */
+static int test(trainer *r, double *loss, uint64_t *hash) {
+    uint64_t state = CHECK_SEED;
+    double one;
+    *loss = 0;
+    if (!copy_params(r, hash) || !fill(r, &state, r->check, CHECKS * STORY_BATCH)) return 0;
+    for (int i = 0; i < CHECKS; i++) {
+        if (!set_batch(r->look, r->check + i * STORY_BATCH * ONE) || !run_loss(r->look, r->context, &one)) return 0;
+        *loss += one / CHECKS;
+    }
+    return 1;
+}
+
+static int export(trainer *r, const options *o, double loss) {
+    double again;
+    if (!o->out) return 1;
+    if (!story_export(o->out, r->train, r->step, &r->words)) return 0;
+    if (!story_file_loss(o->out, r->context, r->check, CHECKS * STORY_BATCH, &again)) return 0;
+    printf("%s: loss %.5f when opened as a model, %.5f by the graph that was trained\n", o->out, again, loss);
+    return fabs(again - loss) < 1e-4 || fail(o->out, "the file is not the model that was trained");
+}
+
+/* ---- The command */
+
+static int build(net **n, int64_t words, int with_steps, qn_plan **plan) {
+    qn_error error = {QN_OK, ""};
+    *n = calloc(1, sizeof **n);
+    if (!*n || qn_graph_create(0, &(*n)->graph) != QN_OK) return fail("graph", "no memory");
+    if (!net_stories(*n, words, with_steps)) {
+        qn_graph_error((*n)->graph, &error);
+        return fail("graph", error.text);
+    }
+    qn_plan_options o = {.size = sizeof o};
+    return qn_plan_create((*n)->graph, &o, plan, &error) == QN_OK || fail("plan", error.text);
+}
+
+static int prepare(trainer *r, const options *o) {
+    uint64_t random = (uint64_t)o->seed;
+    r->tales = story_random(&random);
+    if (qn_pool_create((int)o->threads, &r->pool) != QN_OK) return fail("threads", "there is no such pool");
+    qn_context_options context = {.size = sizeof context, .pool = r->pool};
+    if (qn_context_create(&context, &r->context) != QN_OK) return fail("context", "no memory");
+    if (!story_vocab_make(&r->words)) return 0;
+    if (o->curve && !(r->curve = fopen(o->curve, "w"))) return fail(o->curve, "cannot be written");
+    if (r->curve) fprintf(r->curve, "step,rate,loss\n");
+    if (app_profile_begin(&r->profile, o->profile) != APP_OK) return 0;
+    if (app_profile_attach(&r->profile, r->context, "train") != APP_OK) return 0;
+    return build(&r->train, r->words.n, 1, &r->step) && build(&r->test, r->words.n, 0, &r->look) && start_params(r, random);
+}
+
+static void finish(trainer *r) {
+    qn_plan_destroy(r->step);
+    qn_plan_destroy(r->look);
+    for (int i = 0; i < 2; i++) {
+        net *n = i ? r->test : r->train;
+        if (n) qn_graph_destroy(n->graph);
+        free(n);
+    }
+    qn_context_destroy(r->context);
+    qn_pool_destroy(r->pool);
+    story_vocab_free(&r->words);
+}
+
+static int run(const options *o) {
+    trainer *r = calloc(1, sizeof *r);
+    struct timespec from, to;
+    double loss = 0;
+    uint64_t hash = 0;
+    int64_t weights = 0;
+    if (!r) return APP_FAILED;
+    int good = prepare(r, o);
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    good = good && train(r, o);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    double seconds = (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
+    if (app_profile_end(&r->profile) != APP_OK) good = 0;
+    if (r->curve && fclose(r->curve) != 0) good = fail(o->curve, "could not be written");
+    good = good && test(r, &loss, &hash);
+    for (int i = 0; good && i < r->train->n_params; i++)
+        weights += r->train->params[i].shape[0] * (r->train->params[i].rank > 1 ? r->train->params[i].shape[1] : 1);
+    if (good)
+        printf("loss %.4f on new tales after %lld steps; %lld weights %016llx; %.1f s, %.0f ms a step\n", loss,
+               (long long)o->steps, (long long)weights, (unsigned long long)hash, seconds, 1e3 * seconds / (double)o->steps);
+    good = good && export(r, o, loss);
+    finish(r);
+    free(r);
+    return good ? APP_OK : APP_FAILED;
+}
+
+static int tell(const options *o) {
+    char text[STORY_BYTES];
+    uint64_t random = (uint64_t)o->seed, state = story_random(&random);
+    for (int64_t i = 0; i < o->tell; i++) {
+        story_tell(&state, text);
+        printf("%s\n\n", text);
+    }
+    return APP_OK;
+}
+
+int train_stories(int argc, char **argv) {
+    options o = {NULL, NULL, NULL, 1500, 1, 0, 0, 0.003};
+    const char *example, *steps = NULL, *seed = NULL, *threads = NULL, *tales = NULL, *rate = NULL, *none[1];
+    int n;
+    o.profile = app_profile_option(&argc, argv);
+    const model_flag flags[] = {{"--example", &example, NULL, 0}, {"--steps", &steps, NULL, 0},     {"--seed", &seed, NULL, 0},
+                                {"--rate", &rate, NULL, 0},       {"--threads", &threads, NULL, 0}, {"-t", &threads, NULL, 0},
+                                {"-o", &o.out, NULL, 0},          {"--curve", &o.curve, NULL, 0},   {"--tell", &tales, NULL, 0}};
+    int rc = model_options(argc, argv, help, flags, sizeof flags / sizeof *flags, none, 0, &n);
+    if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
+    if (steps) rc = lm_number("train", "--steps", steps, 1, 1000000, &o.steps);
+    if (rc == APP_OK && seed) rc = lm_number("train", "--seed", seed, 0, INT32_MAX, &o.seed);
+    if (rc == APP_OK && threads) rc = lm_number("train", "--threads", threads, 1, 256, &o.threads);
+    if (rc == APP_OK && tales) rc = lm_number("train", "--tell", tales, 1, 1000000, &o.tell);
+    if (rc == APP_OK && rate) {
+        char *end;
+        o.rate = strtod(rate, &end);
+        if (end == rate || *end || !(o.rate > 0 && o.rate <= 1)) {
+            fprintf(stderr, "quern train: --rate takes a number above 0 and up to 1, not '%s'\n", rate);
+            rc = APP_USAGE;
+        }
+    }
+    if (rc != APP_OK) return rc;
+    model_catch_stop();
+    return o.tell ? tell(&o) : run(&o);
+}
+
+int train_wants_stories(int argc, char **argv) {
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--example=stories") == 0 ||
+            (strcmp(argv[i], "--example") == 0 && i + 1 < argc && strcmp(argv[i + 1], "stories") == 0))
+            return 1;
+    return 0;
+}
