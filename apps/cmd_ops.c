@@ -3,15 +3,16 @@
 
 #include "app.h"
 
-static const char help[] = "usage: quern ops [NAME] [--json | --markdown | --mermaid[=full]]\n"
-                           "       quern ops --seed LIST [--markdown]\n\n"
-                           "Lists every op of the table: family, inputs, attributes, dtypes, gradient, backends.\n\n"
-                           "  NAME            the page of one op\n"
-                           "  --json          everything, or the one op, for machines\n"
-                           "  --markdown      the text of docs/ops.md\n"
-                           "  --mermaid       the dispatcher's state machine, as the diagram of the 94 seed ops\n"
-                           "  --mermaid=full  the same for every op, with guards and actions named\n"
-                           "  --seed LIST     emel, mlx, rlx, rlx_steps or all: the names of a list and what serves each\n";
+static const char
+    help[] = "usage: quern ops [NAME] [--json | --markdown | --mermaid[=full]]\n"
+             "       quern ops --seed LIST [--markdown]\n\n"
+             "Lists every op of the table: family, inputs, attributes, dtypes, gradient, backends.\n\n"
+             "  NAME            the page of one op\n"
+             "  --json          everything, or the one op, for machines\n"
+             "  --markdown      the text of docs/ops.md\n"
+             "  --mermaid       the dispatcher's state machine, as the diagram of the 94 seed ops\n"
+             "  --mermaid=full  the same for every op, with guards and actions named\n"
+             "  --seed LIST     emel, mlx, rlx, rlx_steps, rlx_more or all: the names of a list and what serves each\n";
 
 /* The name that differs least, for a person who mistyped: fewest edits, nothing when all are far. */
 static int edits(const char *a, const char *b) {

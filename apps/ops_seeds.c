@@ -30,6 +30,9 @@ static const seed_row rows_rlx[] = {
 static const seed_row rows_rlx_steps[] = {
 #include <quern/seeds/rlx_steps.def>
 };
+static const seed_row rows_rlx_more[] = {
+#include <quern/seeds/rlx_more.def>
+};
 
 #define QN_SEED_LIST(list, count, title) {#list, title, count, (int)(sizeof rows_##list / sizeof rows_##list[0]), rows_##list},
 static const seed_list lists[] = {
