@@ -56,6 +56,13 @@ static product of_mul_mat(const qn_vk_pack *p) {
     return x;
 }
 
+/* Both hold the summed axis second to last. */
+static product of_out_prod(const qn_vk_pack *p) {
+    product x = of_mul_mat(p);
+    x.left_sum = x.right_sum = 1;
+    return x;
+}
+
 /* a [.., M, K] times b [.., K, N]: the columns of b are the kernel's left side. */
 static qn_status of_matmul(qn_vk_pack *p, product *x) {
     const qn_attr_matmul *at = p->step->attr;
@@ -84,6 +91,12 @@ qn_status qn_vk_pack_matmul(qn_vk_pack *p, uint32_t fn) {
     product x;
     (void)fn;
     QN_TRY(of_matmul(p, &x));
+    return plain(p, &x);
+}
+
+qn_status qn_vk_pack_out_prod(qn_vk_pack *p, uint32_t fn) {
+    product x = of_out_prod(p);
+    (void)fn;
     return plain(p, &x);
 }
 
@@ -260,6 +273,12 @@ static qn_status coop(qn_vk_pack *p, const product *x) {
 
 qn_status qn_vk_pack_mul_mat_coop(qn_vk_pack *p, uint32_t fn) {
     product x = of_mul_mat(p);
+    (void)fn;
+    return coop(p, &x);
+}
+
+qn_status qn_vk_pack_out_prod_coop(qn_vk_pack *p, uint32_t fn) {
+    product x = of_out_prod(p);
     (void)fn;
     return coop(p, &x);
 }

@@ -91,12 +91,22 @@ static void running_sums_agree(void **state) {
     }
 }
 
+static void outer_products_agree(void **state) {
+    NEED_DEVICE(state);
+    for (int v = 0; v < 6; v++) {
+        qn_dtype d = v == 4 ? F16 : F32;
+        help_case c = {.op = QN_OP_out_prod, .n_src = 2, .bound = bound, .dst_layout = v == 5 ? PADDED : DENSE};
+        c.src[0] = (help_item){d, 4, {v == 3 ? 3 : 1, v > 1 ? 2 : 1, v ? 70 : 1, 33}, (help_layout)(v % 3), -1, 1, 0};
+        c.src[1] = (help_item){d, 4, {v == 3 ? 3 : 1, v > 1 ? 4 : 1, v ? 70 : 1, v == 1 ? 5 : 67}, v == 2 ? TURNED : DENSE, -1,
+                               1, 0};
+        help_compare(BENCH(state), &c);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(block_types_are_read),
-        cmocka_unit_test(rotary_tables_agree),
-        cmocka_unit_test(gates_gradients_agree),
-        cmocka_unit_test(running_sums_agree),
+        cmocka_unit_test(block_types_are_read), cmocka_unit_test(rotary_tables_agree),  cmocka_unit_test(gates_gradients_agree),
+        cmocka_unit_test(running_sums_agree),   cmocka_unit_test(outer_products_agree),
     };
     return cmocka_run_group_tests(tests, open_group, close_group);
 }
