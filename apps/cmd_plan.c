@@ -7,11 +7,13 @@
 #include <quern/device.h>
 
 #include "app.h"
+#include "lm.h"
 #include "net.h"
 
 static const char
-    help[] = "usage: quern plan FILE.qir | --example NAME [options]\n\n"
+    help[] = "usage: quern plan FILE.qir | --example NAME | -m MODEL.gguf [options]\n\n"
              "Plans a graph and prints what a run will allocate on each side, and why each node runs where it does.\n\n"
+             "  -m FILE, -c N       a model as 'quern run' would plan it, for sequences of N tokens\n"
              "  --bind NAME=N,...   numbers for symbols; those left out take their largest\n"
              "  --cap BYTES         refuse the plan when it needs more, with the numbers\n"
              "  --device vulkan[:N] plan for a device; --strict refuses what it cannot run\n"
@@ -23,7 +25,7 @@ static const char
              "  --example NAME      a network of ours instead of a file: ";
 
 typedef struct options {
-    const char *file, *bind, *device;
+    const char *file, *bind, *device, *model, *context;
     const net_example *example;
     unsigned long long cap;
     uint32_t flags;
@@ -142,6 +144,31 @@ static int make_plan(const options *o, const qn_graph *graph, qn_device *device,
     return status == QN_OK ? APP_OK : complain(o->example ? o->example->name : o->file, error.text);
 }
 
+static void report(const options *o, const qn_plan *plan, double seconds) {
+    qn_plan_totals t = {.size = sizeof t};
+    qn_plan_describe(plan, &t);
+    if (o->json) print_json(plan, &t, seconds);
+    else print_totals(&t, seconds);
+    if (o->steps && !o->json) print_steps(plan, &t);
+    if (o->values && !o->json) print_values(plan);
+}
+
+/* The plan of a session; its weights are mapped, and counted among the params. */
+static int run_model(const options *o) {
+    lm l;
+    lm_words words = {.model = o->model, .context = o->context, .device = o->device};
+    struct timespec from, to;
+    int rc = lm_open(&l, "plan", &words);
+    if (rc == APP_OK) rc = lm_prepare(&l, &words, NULL);
+    l.options.memory_cap = o->cap;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    if (rc == APP_OK) rc = lm_session(&l);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    if (rc == APP_OK)
+        report(o, qn_session_plan(l.session), (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec));
+    return lm_close(&l, rc);
+}
+
 static int run(const options *o) {
     qn_graph *graph = NULL;
     qn_device *device = NULL;
@@ -150,14 +177,7 @@ static int run(const options *o) {
     int rc = build_graph(o, &graph);
     if (rc == APP_OK && o->device) rc = open_device(o->device, &device);
     if (rc == APP_OK) rc = make_plan(o, graph, device, &plan, &seconds);
-    if (rc == APP_OK) {
-        qn_plan_totals t = {.size = sizeof t};
-        qn_plan_describe(plan, &t);
-        if (o->json) print_json(plan, &t, seconds);
-        else print_totals(&t, seconds);
-        if (o->steps && !o->json) print_steps(plan, &t);
-        if (o->values && !o->json) print_values(plan);
-    }
+    if (rc == APP_OK) report(o, plan, seconds);
     qn_plan_destroy(plan);
     qn_device_close(device);
     qn_graph_destroy(graph);
@@ -183,6 +203,8 @@ static int take(options *o, int n, char **words) {
     if (strcmp(w, "--no-passes") == 0) return o->flags |= QN_PLAN_NO_PASSES, 1;
     if (*w != '-' && !o->file) return o->file = w, 1;
     if (n < 2) return 0;
+    if (strcmp(w, "-m") == 0 || strcmp(w, "--model") == 0) return o->model = words[1], 2;
+    if (strcmp(w, "-c") == 0 || strcmp(w, "--ctx-size") == 0) return o->context = words[1], 2;
     if (strcmp(w, "--bind") == 0) return o->bind = words[1], 2;
     if (strcmp(w, "--device") == 0) return o->device = words[1], 2;
     if (strcmp(w, "--example") == 0) return (o->example = net_example_find(words[1])) ? 2 : 0;
@@ -204,6 +226,7 @@ int cmd_plan(int argc, char **argv) {
         }
         i += used;
     }
-    if (!o.file == !o.example) return print_help(stderr);
-    return run(&o);
+    if (!!o.file + !!o.example + !!o.model != 1 || (o.context && !o.model) || (o.model && (o.bind || o.flags)))
+        return print_help(stderr);
+    return o.model ? run_model(&o) : run(&o);
 }
