@@ -5,15 +5,15 @@
 
 /* Tiles of as many sums as the registers hold beside one line of B and one number of A. */
 #if defined(__AVX512F__)
-enum { TILE_M = 14, TILE_V = 2, DEPTH = 256 };
+enum { TILE_M = 14, DEPTH = 256 };
 #elif defined(__AVX2__)
-enum { TILE_M = 6, TILE_V = 2, DEPTH = 256 };
+enum { TILE_M = 6, DEPTH = 256 };
 #elif defined(__aarch64__)
-enum { TILE_M = 8, TILE_V = 3, DEPTH = 256 };
+enum { TILE_M = 8, DEPTH = 256 };
 #else
-enum { TILE_M = 4, TILE_V = 2, DEPTH = 256 };
+enum { TILE_M = 4, DEPTH = 256 };
 #endif
-enum { TILE_N = TILE_V * VF_N, UNIT_M = TILE_M * 32, UNIT_N = TILE_N * 8, GROUP = 16, LINE = 64 };
+enum { TILE_V = QN_GEMM_VECTORS, TILE_N = QN_GEMM_WIDE, UNIT_M = TILE_M * 32, UNIT_N = TILE_N * 8, GROUP = 16, LINE = 64 };
 
 #define INLINE static inline __attribute__((always_inline))
 

@@ -10,6 +10,13 @@
 
 #include "cpu/kernel.h"
 
+/* Vectors of a tile along n, and so the width of a panel of B. */
+#if defined(__aarch64__)
+enum { QN_GEMM_VECTORS = 3, QN_GEMM_WIDE = QN_GEMM_VECTORS * VF_N };
+#else
+enum { QN_GEMM_VECTORS = 2, QN_GEMM_WIDE = QN_GEMM_VECTORS * VF_N };
+#endif
+
 typedef struct qn_gemm_side qn_gemm_side;
 /* Hands over elements (first + i, first_k + p), i < count, p < depth, in panels that are `step` wide and `depth` long, one after
  * the other: element (i, p) is the (i % step)-th of line p of panel i / step. Only the last panel may be narrower than its step;

@@ -41,31 +41,20 @@ void qn_quant_place(qn_quant_product *p, void *workspace) {
     p->slots = (char *)workspace + in_lines((size_t)(p->n_rows * p->chunks) * sizeof(qn_quant_row));
 }
 
-static const uint8_t *chunk_at(const qn_quant_product *p, const qn_quant_unit *u, int64_t panel, int64_t chunk) {
-    return p->packed +
-           ((u->matrix * p->panels + panel) * (p->k / p->block) + chunk * (QN_CHUNK / p->block)) * p->bytes * QN_PANEL;
+static const uint8_t *panel_at(const qn_quant_product *p, const qn_quant_unit *u, int64_t panel) {
+    return p->packed + (u->matrix * p->panels + panel) * (p->k / p->block) * p->bytes * QN_PANEL;
 }
 
 static void unpack(const qn_quant_product *p, const qn_quant_unit *u, int64_t panel, int64_t chunk, int count, uint8_t *aside,
                    qn_quant_chunk *to) {
     const uint8_t *from = aside;
-    if (p->packed)
-        from = p->packed +
-               ((u->matrix * p->panels + panel) * (p->k / p->block) + chunk * (QN_CHUNK / p->block)) * p->bytes * QN_PANEL;
+    if (p->packed) from = panel_at(p, u, panel) + chunk * (QN_CHUNK / p->block) * p->bytes * QN_PANEL;
     else {
         int64_t left = p->m - panel * QN_PANEL;
         qn_quant_pack(p->type, u->weights + panel * QN_PANEL * p->step + chunk * (QN_CHUNK / p->block) * p->bytes, p->step,
                       left < QN_PANEL ? (int)left : QN_PANEL, count / p->block, aside);
     }
     p->type->unpack(from, count, to);
-}
-
-/* The chunk after this one, on its way while this one is multiplied: a stream of weights is read once, and pages end too often for
- * the processor to guess. */
-static void fetch_ahead(const qn_quant_product *p, const qn_quant_unit *u, int64_t panel, int64_t chunk) {
-    if (!p->packed || chunk + 1 >= p->chunks) return;
-    const uint8_t *next = chunk_at(p, u, panel, chunk + 1);
-    for (size_t i = 0; i < chunk_bytes(p); i += LINE) __builtin_prefetch(next + i, 0, 2);
 }
 
 static void store(const qn_quant_product *p, const qn_quant_unit *u, const float *sums, int width) {
@@ -78,6 +67,18 @@ static void store(const qn_quant_product *p, const qn_quant_unit *u, const float
     }
 }
 
+/* One row with packed panels: nothing would be used twice, so nothing is unpacked into memory. */
+static void run_one(const qn_quant_product *p, const qn_quant_unit *u, float *sums) {
+    qn_quant_line l = {.x = p->rows + u->x[0], .x_step = p->n_rows, .k = p->k, .offset = p->type->offset};
+    for (int64_t first = u->panel; first < u->end; first += l.panels) {
+        l.panels = u->end - first < QN_DOT_PANELS_ONE ? (int)(u->end - first) : QN_DOT_PANELS_ONE;
+        for (int i = 0; i < l.panels; i++) l.panel[i] = panel_at(p, u, first + i);
+        l.sums = sums + (first - u->panel) * QN_PANEL;
+        p->type->one(&l);
+    }
+    store(p, u, sums, (int)(u->end - u->panel) * QN_PANEL);
+}
+
 void qn_quant_run(const qn_quant_product *p, const qn_quant_unit *u, int64_t part) {
     char *slot = p->slots + p->slot * (size_t)part;
     qn_quant_chunk *w = (qn_quant_chunk *)slot;
@@ -85,16 +86,17 @@ void qn_quant_run(const qn_quant_product *p, const qn_quant_unit *u, int64_t par
     float *sums = (float *)(slot + sums_at(p));
     int width = (int)(u->end - u->panel) * QN_PANEL, abreast = u->n == 1 ? QN_DOT_PANELS_ONE : QN_DOT_PANELS;
     const qn_quant_row *x[QN_QUANT_ROWS];
+    if (u->n == 1 && p->packed) {
+        run_one(p, u, sums);
+        return;
+    }
     memset(sums, 0, (size_t)(u->n * width) * sizeof(float));
     for (int64_t c = 0; c < p->chunks; c++) {
         int count = p->k - c * QN_CHUNK < QN_CHUNK ? (int)(p->k - c * QN_CHUNK) : QN_CHUNK;
         for (int j = 0; j < u->n; j++) x[j] = p->rows + c * p->n_rows + u->x[j];
         for (int64_t first = u->panel; first < u->end; first += abreast) {
             int some = u->end - first < abreast ? (int)(u->end - first) : abreast;
-            for (int i = 0; i < some; i++) {
-                fetch_ahead(p, u, first + i, c);
-                unpack(p, u, first + i, c, count, aside, w + i);
-            }
+            for (int i = 0; i < some; i++) unpack(p, u, first + i, c, count, aside, w + i);
             qn_quant_dots(p->type, w, some, x, u->n, count, sums + (first - u->panel) * QN_PANEL, width);
         }
     }

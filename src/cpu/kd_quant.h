@@ -45,6 +45,17 @@ typedef struct qn_quant_row {
 /* Unpacks `count` elements (whole blocks) of all rows. */
 typedef void (*qn_unpack_fn)(const uint8_t *panel, int count, qn_quant_chunk *to);
 
+/* A row of activations and the panels it is multiplied with, over their whole length. */
+typedef struct qn_quant_line {
+    const uint8_t *panel[QN_DOT_PANELS_ONE];
+    int panels;
+    const qn_quant_row *x;
+    int64_t x_step, k; /* from one chunk of the row to the next; elements */
+    int offset;
+    float *sums; /* QN_PANEL of each panel */
+} qn_quant_line;
+typedef void (*qn_one_fn)(const qn_quant_line *l);
+
 enum { QN_SEGMENTS = 5 };
 typedef struct qn_quant_type {
     uint32_t dtype;
@@ -54,6 +65,7 @@ typedef struct qn_quant_type {
     uint8_t is_wide;                  /* codes are signed bytes of full range */
     uint8_t segment[QN_SEGMENTS * 2]; /* fields of a block: bytes of an element, elements; 0 ends the list */
     qn_unpack_fn unpack;
+    qn_one_fn one;
 } qn_quant_type;
 
 /* NULL: not a block type. */

@@ -7,6 +7,7 @@ enum { LOW4 = 0x0f0f0f0f, LOW2 = 0x03030303, LOW6 = 0x3f3f3f3f };
 /* ---- 32 elements, one f16 scale: nibble j and nibble j + 16 share a byte. */
 
 INLINE void nibbles(const uint8_t *qs, int v, uint32_t (*codes)[QN_PANEL]) {
+    QN_UNROLL
     for (int w = 0; w < 4; w++) {
         vu q = word(qs, w, v);
         put(codes, w, v, q & LOW4);
@@ -18,14 +19,14 @@ INLINE void q4_0(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     put_f(to->scale, b, v, half_field(p, v));
     nibbles(p + 2 * QN_PANEL, v, to->codes + 8 * b);
 }
-UNPACK(q4_0, 32, 18)
+UNPACK(q4_0, 32, 18, 32, 0, 0)
 
 INLINE void q4_1(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     put_f(to->scale, b, v, half_field(p, v));
     put_f(to->least, b, v, half_field(p + 2 * QN_PANEL, v));
     nibbles(p + 4 * QN_PANEL, v, to->codes + 8 * b);
 }
-UNPACK(q4_1, 32, 20)
+UNPACK(q4_1, 32, 20, 32, 1, 0)
 
 /* Bits 4 w to 4 w + 3 of a word, one to a byte, as the fifth bit of a code. */
 INLINE vu fifth_bits(vu high, int w) {
@@ -35,6 +36,7 @@ INLINE vu fifth_bits(vu high, int w) {
 
 INLINE void five_bits(const uint8_t *qh, const uint8_t *qs, int v, uint32_t (*codes)[QN_PANEL]) {
     vu high = word(qh, 0, v);
+    QN_UNROLL
     for (int w = 0; w < 4; w++) {
         vu q = word(qs, w, v);
         put(codes, w, v, (q & LOW4) | fifth_bits(high, w));
@@ -46,16 +48,17 @@ INLINE void q5_0(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     put_f(to->scale, b, v, half_field(p, v));
     five_bits(p + 2 * QN_PANEL, p + 6 * QN_PANEL, v, to->codes + 8 * b);
 }
-UNPACK(q5_0, 32, 22)
+UNPACK(q5_0, 32, 22, 32, 0, 0)
 
 INLINE void q5_1(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     put_f(to->scale, b, v, half_field(p, v));
     put_f(to->least, b, v, half_field(p + 2 * QN_PANEL, v));
     five_bits(p + 4 * QN_PANEL, p + 8 * QN_PANEL, v, to->codes + 8 * b);
 }
-UNPACK(q5_1, 32, 24)
+UNPACK(q5_1, 32, 24, 32, 1, 0)
 
 INLINE void bytes(const uint8_t *qs, int n, int v, uint32_t (*codes)[QN_PANEL]) {
+    QN_UNROLL
     for (int w = 0; w < n; w++) put(codes, w, v, word(qs, w, v) ^ VU_WIDE_FLIP);
 }
 
@@ -63,21 +66,22 @@ INLINE void q8_0(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     put_f(to->scale, b, v, half_field(p, v));
     bytes(p + 2 * QN_PANEL, 8, v, to->codes + 8 * b);
 }
-UNPACK(q8_0, 32, 34)
+UNPACK(q8_0, 32, 34, 32, 0, 1)
 
 INLINE void q8_1(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     put_f(to->scale, b, v, half_field(p, v));
     bytes(p + 4 * QN_PANEL, 8, v, to->codes + 8 * b);
 }
-UNPACK(q8_1, 32, 36)
+UNPACK(q8_1, 32, 36, 32, 0, 1)
 
 INLINE void q8_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     (void)b;
     vf d = vf_of_bits((vi)word(p, 0, v));
+    QN_UNROLL
     for (int g = 0; g < 8; g++) put_f(to->scale, g, v, d);
     bytes(p + 4 * QN_PANEL, 64, v, to->codes);
 }
-UNPACK(q8_k, 256, 292)
+UNPACK(q8_k, 256, 292, 32, 0, 1)
 
 /* ---- 256 elements under scales of scales */
 
@@ -86,6 +90,7 @@ INLINE void six_bit_scales(const uint8_t *p, const uint8_t *s, int v, qn_quant_c
     vf d = half_field(p, v), dmin = vf_zero() - half_field(p + 2 * QN_PANEL, v);
     vu a = word(s, 0, v), b = word(s, 1, v), c = word(s, 2, v);
     vu scale[2] = {a & LOW6, (c & LOW4) | (a >> 6 & LOW2) << 4}, least[2] = {b & LOW6, (c >> 4 & LOW4) | (b >> 6 & LOW2) << 4};
+    QN_UNROLL
     for (int g = 0; g < 8; g++) {
         put_f(to->scale, g, v, d * byte_f(scale[g / 4], g % 4));
         put_f(to->least, g, v, dmin * byte_f(least[g / 4], g % 4));
@@ -95,20 +100,25 @@ INLINE void six_bit_scales(const uint8_t *p, const uint8_t *s, int v, qn_quant_c
 INLINE void q4_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     (void)b;
     six_bit_scales(p, p + 4 * QN_PANEL, v, to);
-    for (int u = 0; u < 4; u++)
+    QN_UNROLL
+    for (int u = 0; u < 4; u++) {
+        QN_UNROLL
         for (int w = 0; w < 8; w++) {
             vu q = word(p + 16 * QN_PANEL, 8 * u + w, v);
             put(to->codes, 16 * u + w, v, q & LOW4);
             put(to->codes, 16 * u + 8 + w, v, q >> 4 & LOW4);
         }
+    }
 }
-UNPACK(q4_k, 256, 144)
+UNPACK(q4_k, 256, 144, 32, 1, 0)
 
 INLINE void q5_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     (void)b;
     six_bit_scales(p, p + 4 * QN_PANEL, v, to);
+    QN_UNROLL
     for (int w = 0; w < 8; w++) {
         vu high = word(p + 16 * QN_PANEL, w, v);
+        QN_UNROLL
         for (int u = 0; u < 4; u++) {
             vu q = word(p + 48 * QN_PANEL, 8 * u + w, v);
             put(to->codes, 16 * u + w, v, (q & LOW4) | (high >> (2 * u) & 0x01010101u) << 4);
@@ -116,12 +126,14 @@ INLINE void q5_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
         }
     }
 }
-UNPACK(q5_k, 256, 176)
+UNPACK(q5_k, 256, 176, 32, 1, 0)
 
 INLINE void q6_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     const uint8_t *ql = p, *qh = p + 128 * QN_PANEL, *scales = p + 192 * QN_PANEL;
     (void)b;
-    for (int h = 0; h < 2; h++)
+    QN_UNROLL
+    for (int h = 0; h < 2; h++) {
+        QN_UNROLL
         for (int w = 0; w < 8; w++) {
             vu low = word(ql, 16 * h + w, v), next = word(ql, 16 * h + 8 + w, v), high = word(qh, 8 * h + w, v);
             put(to->codes, 32 * h + w, v, (low & LOW4) | (high & LOW2) << 4);
@@ -129,23 +141,30 @@ INLINE void q6_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
             put(to->codes, 32 * h + 16 + w, v, (low >> 4 & LOW4) | (high >> 4 & LOW2) << 4);
             put(to->codes, 32 * h + 24 + w, v, (next >> 4 & LOW4) | (high >> 6 & LOW2) << 4);
         }
+    }
     vf d = half_field(p + 208 * QN_PANEL, v);
+    QN_UNROLL
     for (int g = 0; g < 16; g++) put_f(to->scale, g, v, d * signed_byte_f(word(scales, g / 4, v), g % 4));
 }
-UNPACK(q6_k, 256, 210)
+UNPACK(q6_k, 256, 210, 16, 0, 0)
 
 /* Two bits: element 128 h + 32 j + l is the j-th pair of byte 32 h + l. */
 INLINE void pairs_of_bits(const uint8_t *qs, int v, uint32_t (*codes)[QN_PANEL]) {
-    for (int h = 0; h < 2; h++)
+    QN_UNROLL
+    for (int h = 0; h < 2; h++) {
+        QN_UNROLL
         for (int w = 0; w < 8; w++) {
             vu q = word(qs, 8 * h + w, v);
+            QN_UNROLL
             for (int j = 0; j < 4; j++) put(codes, 32 * h + 8 * j + w, v, q >> (2 * j) & LOW2);
         }
+    }
 }
 
 INLINE void q2_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     vf d = half_field(p + 80 * QN_PANEL, v), dmin = vf_zero() - half_field(p + 82 * QN_PANEL, v);
     (void)b;
+    QN_UNROLL
     for (int g = 0; g < 16; g++) {
         vu s = word(p, g / 4, v);
         put_f(to->scale, g, v, d * byte_f(s & LOW4, g % 4));
@@ -153,7 +172,7 @@ INLINE void q2_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     }
     pairs_of_bits(p + 16 * QN_PANEL, v, to->codes);
 }
-UNPACK(q2_k, 256, 84)
+UNPACK(q2_k, 256, 84, 16, 1, 0)
 
 /* Six-bit scales: the low four bits of 16 of them in eight bytes, the high two in four. */
 INLINE void q3_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
@@ -161,25 +180,31 @@ INLINE void q3_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     vf d = half_field(p + 108 * QN_PANEL, v);
     vu high = word(scales, 2, v);
     (void)b;
+    QN_UNROLL
     for (int g = 0; g < 16; g += 4) {
         vu low = word(scales, g / 4 % 2, v) >> (g < 8 ? 0 : 4) & LOW4, s = low | (high >> (g / 2) & LOW2) << 4;
+        QN_UNROLL
         for (int i = 0; i < 4; i++) put_f(to->scale, g + i, v, d * (byte_f(s, i) - vf_set1(32.0f)));
     }
+    QN_UNROLL
     for (int w = 0; w < 8; w++) {
         vu mask = word(p, w, v);
+        QN_UNROLL
         for (int h = 0; h < 2; h++) {
             vu q = word(p + 32 * QN_PANEL, 8 * h + w, v);
+            QN_UNROLL
             for (int j = 0; j < 4; j++)
                 put(to->codes, 32 * h + 8 * j + w, v, (q >> (2 * j) & LOW2) | (mask >> (4 * h + j) & 0x01010101u) << 2);
         }
     }
 }
-UNPACK(q3_k, 256, 110)
+UNPACK(q3_k, 256, 110, 16, 0, 0)
 
 /* ---- Ternary and less */
 
 INLINE void one_scale(const uint8_t *p, int v, qn_quant_chunk *to) {
     vf d = half_field(p, v);
+    QN_UNROLL
     for (int g = 0; g < 8; g++) put_f(to->scale, g, v, d);
 }
 
@@ -188,7 +213,7 @@ INLINE void tq2_0(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     one_scale(p + 64 * QN_PANEL, v, to);
     pairs_of_bits(p, v, to->codes);
 }
-UNPACK(tq2_0, 256, 66)
+UNPACK(tq2_0, 256, 66, 32, 0, 0)
 
 /* The first base-3 digit of each byte, which is what comes over the point when its fraction is multiplied by 3; the rest stays. */
 INLINE vu next_digit(vu *fraction) {
@@ -200,37 +225,46 @@ INLINE vu next_digit(vu *fraction) {
 INLINE void tq1_0(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     (void)b;
     one_scale(p + 52 * QN_PANEL, v, to);
+    QN_UNROLL
     for (int w = 0; w < 8; w++) {
         vu q = word(p, w, v);
+        QN_UNROLL
         for (int n = 0; n < 5; n++) put(to->codes, 8 * n + w, v, next_digit(&q));
     }
+    QN_UNROLL
     for (int w = 0; w < 4; w++) {
         vu q = word(p, 8 + w, v);
+        QN_UNROLL
         for (int n = 0; n < 5; n++) put(to->codes, 40 + 4 * n + w, v, next_digit(&q));
     }
     vu q = word(p, 12, v);
+    QN_UNROLL
     for (int n = 0; n < 4; n++) put(to->codes, 60 + n, v, next_digit(&q));
 }
-UNPACK(tq1_0, 256, 54)
+UNPACK(tq1_0, 256, 54, 32, 0, 0)
 
 /* One bit an element: codes 0 and 2, so that the offset of 1 gives -1 and 1. */
 INLINE void q1_0(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     vf d = half_field(p, v);
+    QN_UNROLL
     for (int g = 0; g < 4; g++) {
         vu bits = word(p + 2 * QN_PANEL, g, v);
         put_f(to->scale, 4 * b + g, v, d);
+        QN_UNROLL
         for (int w = 0; w < 8; w++) put(to->codes, 32 * b + 8 * g + w, v, fifth_bits(bits, w) >> 3);
     }
 }
-UNPACK(q1_0, 128, 18)
+UNPACK(q1_0, 128, 18, 32, 0, 0)
 
 /* Two bits an element, four neighbours to a byte. */
 INLINE void q2_0(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     vf d = half_field(p, v);
+    QN_UNROLL
     for (int g = 0; g < 2; g++) put_f(to->scale, 2 * b + g, v, d);
+    QN_UNROLL
     for (int w = 0; w < 16; w++) {
         vu q = word(p + 2 * QN_PANEL, w / 4, v) >> (8 * (w % 4)) & 255u;
         put(to->codes, 16 * b + w, v, (q | q << 6 | q << 12 | q << 18) & LOW2);
     }
 }
-UNPACK(q2_0, 64, 18)
+UNPACK(q2_0, 64, 18, 32, 0, 0)

@@ -28,18 +28,91 @@ INLINE void put_f(float (*to)[QN_PANEL], int group, int v, vf x) { vf_store(to[g
 INLINE vf byte_f(vu w, int i) { return vf_from_i((vi)(w >> (8 * i) & 255u)); }
 INLINE vf signed_byte_f(vu w, int i) { return vf_from_i((vi)w << (24 - 8 * i) >> 24); }
 
-/* name(p, b, v, to) unpacks vector v of block b of a chunk, whose panel bytes begin at p. */
-#define UNPACK(name, block, size)                                                                   \
-    void QN_K(unpack_##name)(const uint8_t *panel, int count, qn_quant_chunk *to) {                 \
-        for (int b = 0; b * (block) < count; b++)                                                   \
-            for (int v = 0; v < QN_PANEL_VECTORS; v++) name(panel + b * (size)*QN_PANEL, b, v, to); \
+/* Vector v of block b of a chunk, whose panel bytes begin at p. */
+typedef void (*block_fn)(const uint8_t *p, int b, int v, qn_quant_chunk *to);
+
+INLINE int32_t four(const int8_t *q) {
+    int32_t x;
+    memcpy(&x, q, 4);
+    return x;
+}
+
+/* One block of one vector of rows times one row of activations, whose groups from `g` on it meets. The unpacked block is the
+ * compiler's to keep: mostly it never leaves the registers. The arithmetic is that of kd_dots.c, in the same order. */
+INLINE vf block_dot(const qn_quant_chunk *w, int v, const qn_quant_row *x, int g, int offset, vf sum, int block, int group,
+                    int least, int wide) {
+    QN_UNROLL
+    for (int i = 0; i < block / group; i++, g++) {
+        vi whole = vi_set1(-offset * x->sum[g]);
+        QN_UNROLL
+        for (int j = 0; j < group / 4; j++) {
+            vu codes = vu_load(w->codes[i * group / 4 + j] + v * VF_N);
+            int32_t four_x = four(x->q + g * group + 4 * j);
+            whole = wide ? vi_dot4_wide(whole, codes, four_x) : vi_dot4(whole, codes, four_x);
+        }
+        sum = vf_fma(vf_from_i(whole), vf_load(w->scale[i] + v * VF_N) * vf_set1(x->d[g * group / 32]), sum);
+        if (least) sum = vf_fma(vf_load(w->least[i] + v * VF_N), vf_set1(x->total[g]), sum);
+    }
+    return sum;
+}
+
+/* Panels side by side times one row, over its whole length: as many streams of weights as there are panels. */
+INLINE void one_row(const qn_quant_line *l, int panels, block_fn unpack, int block, int size, int group, int least, int wide) {
+    vf sum[QN_DOT_PANELS_ONE][QN_PANEL_VECTORS];
+    const uint8_t *at[QN_DOT_PANELS_ONE];
+    const qn_quant_row *x = l->x;
+    QN_UNROLL
+    for (int p = 0; p < panels; p++) {
+        at[p] = l->panel[p];
+        QN_UNROLL
+        for (int v = 0; v < QN_PANEL_VECTORS; v++) sum[p][v] = vf_zero();
+    }
+    for (int64_t left = l->k; left > 0; left -= QN_CHUNK, x += l->x_step) {
+        int groups = (int)(left < QN_CHUNK ? left : QN_CHUNK) / group;
+        for (int g = 0; g < groups; g += block / group) {
+            QN_UNROLL
+            for (int p = 0; p < panels; p++) {
+                QN_UNROLL
+                for (int v = 0; v < QN_PANEL_VECTORS; v++) {
+                    qn_quant_chunk w;
+                    unpack(at[p], 0, v, &w);
+                    sum[p][v] = block_dot(&w, v, x, g, l->offset, sum[p][v], block, group, least, wide);
+                }
+                at[p] += size;
+            }
+        }
+    }
+    QN_UNROLL
+    for (int p = 0; p < panels; p++) {
+        QN_UNROLL
+        for (int v = 0; v < QN_PANEL_VECTORS; v++) vf_store(l->sums + p * QN_PANEL + v * VF_N, sum[p][v]);
+    }
+}
+
+/* What a type needs of its function name(p, b, v, to): the unpacking of a chunk, and the product with one row, for as many panels as
+ * go abreast and for one. */
+#define UNPACK(name, block, size, group, least, wide)                                                                        \
+    void QN_K(unpack_##name)(const uint8_t *panel, int count, qn_quant_chunk *to) {                                          \
+        for (int b = 0; b * (block) < count; b++)                                                                            \
+            for (int v = 0; v < QN_PANEL_VECTORS; v++) name(panel + b * (size)*QN_PANEL, b, v, to);                          \
+    }                                                                                                                        \
+    void QN_K(one_##name)(const qn_quant_line *l) {                                                                          \
+        if (l->panels == QN_DOT_PANELS_ONE) one_row(l, QN_DOT_PANELS_ONE, name, block, (size)*QN_PANEL, group, least, wide); \
+        else                                                                                                                 \
+            for (int p = 0; p < l->panels; p++) {                                                                            \
+                qn_quant_line each = {{l->panel[p]}, 1, l->x, l->x_step, l->k, l->offset, l->sums + p * QN_PANEL};           \
+                one_row(&each, 1, name, block, (size)*QN_PANEL, group, least, wide);                                         \
+            }                                                                                                                \
     }
 
-#define QN_UNPACKS(X)                                                                                                       \
-    X(q4_0)                                                                                                                 \
-    X(q4_1) X(q5_0) X(q5_1) X(q8_0) X(q8_1) X(q2_k) X(q3_k) X(q4_k) X(q5_k) X(q6_k) X(q8_k) X(iq2_xxs) X(iq2_xs) X(iq3_xxs) \
-        X(iq1_s) X(iq4_nl) X(iq3_s) X(iq2_s) X(iq4_xs) X(iq1_m) X(tq1_0) X(tq2_0) X(mxfp4) X(nvfp4) X(q1_0) X(q2_0)
-#define QN_UNPACK_DECLARE(name) void QN_K(unpack_##name)(const uint8_t *panel, int count, qn_quant_chunk *to);
+#define QN_UNPACKS(X)                                                                                                        \
+    X(q4_0)                                                                                                                  \
+    X(q4_1)                                                                                                                  \
+    X(q5_0) X(q5_1) X(q8_0) X(q8_1) X(q2_k) X(q3_k) X(q4_k) X(q5_k) X(q6_k) X(q8_k) X(iq2_xxs) X(iq2_xs) X(iq3_xxs) X(iq1_s) \
+        X(iq4_nl) X(iq3_s) X(iq2_s) X(iq4_xs) X(iq1_m) X(tq1_0) X(tq2_0) X(mxfp4) X(nvfp4) X(q1_0) X(q2_0)
+#define QN_UNPACK_DECLARE(name)                                                    \
+    void QN_K(unpack_##name)(const uint8_t *panel, int count, qn_quant_chunk *to); \
+    void QN_K(one_##name)(const qn_quant_line *l);
 QN_UNPACKS(QN_UNPACK_DECLARE)
 
 #endif

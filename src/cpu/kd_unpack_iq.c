@@ -26,7 +26,7 @@ INLINE void iq4_nl(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     put_f(to->scale, b, v, half_field(p, v));
     looked_up(uneven, p + 2 * QN_PANEL, 4, v, to->codes + 8 * b);
 }
-UNPACK(iq4_nl, 32, 18)
+UNPACK(iq4_nl, 32, 18, 32, 0, 1)
 
 INLINE void iq4_xs(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     vf d = half_field(p, v);
@@ -38,7 +38,7 @@ INLINE void iq4_xs(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
         looked_up(uneven, p + (8 + 16 * s) * QN_PANEL, 4, v, to->codes + 8 * s);
     }
 }
-UNPACK(iq4_xs, 256, 136)
+UNPACK(iq4_xs, 256, 136, 32, 0, 1)
 
 /* 2^(e - 128), of which the two lowest are subnormal. */
 INLINE void mxfp4(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
@@ -46,7 +46,7 @@ INLINE void mxfp4(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     put_f(to->scale, b, v, vf_of_bits((vi)((vu_set1(0x00200000u) << (e & 1u) & tiny) | ((e - 1u) << 23 & ~tiny))));
     looked_up(float4, p + QN_PANEL, 4, v, to->codes + 8 * b);
 }
-UNPACK(mxfp4, 32, 17)
+UNPACK(mxfp4, 32, 17, 32, 0, 0)
 
 /* Half of an unsigned float of 4 exponent and 3 mantissa bits; all ones is 0. */
 INLINE vf half_e4m3(vu x) {
@@ -62,7 +62,7 @@ INLINE void nvfp4(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
         looked_up(float4, p + (4 + 8 * t) * QN_PANEL, 2, v, to->codes + 16 * b + 4 * t);
     }
 }
-UNPACK(nvfp4, 64, 36)
+UNPACK(nvfp4, 64, 36, 16, 0, 0)
 
 /* ---- Codebooks. Eight elements are a group; codes are 64 more than the values. */
 
@@ -106,7 +106,7 @@ INLINE void iq2_xxs(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
             put_iq2(to, 4 * s + l, v, vu_pick16(qn_grid_iq2_xxs, index >> (8 * l) & 255u), eight_signs(signs >> (7 * l) & 127u));
     }
 }
-UNPACK(iq2_xxs, 256, 66)
+UNPACK(iq2_xxs, 256, 66, 32, 0, 0)
 
 /* Sixteen scales of four bits. */
 INLINE void nibble_scales(const uint8_t *scales, vf d, int v, qn_quant_chunk *to) {
@@ -121,7 +121,7 @@ INLINE void iq2_xs(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
         put_iq2(to, g, v, vu_pick16(qn_grid_iq2_xs, code & 511u), eight_signs(code >> 9));
     }
 }
-UNPACK(iq2_xs, 256, 74)
+UNPACK(iq2_xs, 256, 74, 16, 0, 0)
 
 INLINE vu byte_at(const uint8_t *field, int i, int v) { return word(field, i / 4, v) >> (8 * (i % 4)) & 255u; }
 
@@ -134,7 +134,7 @@ INLINE void iq2_s(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
                 byte_at(p + 34 * QN_PANEL, g, v));
     }
 }
-UNPACK(iq2_s, 256, 82)
+UNPACK(iq2_s, 256, 82, 16, 0, 0)
 
 /* 4 + 8 digit, and 2 more for the last of the eight. */
 INLINE vu iq3_xxs_value(vu digit) { return digit * 8u + ((digit & digit >> 1 & digit >> 2 & ONES) << 1) + 0x04040404u; }
@@ -155,7 +155,7 @@ INLINE void iq3_xxs(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
         }
     }
 }
-UNPACK(iq3_xxs, 256, 98)
+UNPACK(iq3_xxs, 256, 98, 32, 0, 0)
 
 INLINE void iq3_s(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     vf d = half_field(p, v);
@@ -170,7 +170,7 @@ INLINE void iq3_s(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
         }
     }
 }
-UNPACK(iq3_s, 256, 110)
+UNPACK(iq3_s, 256, 110, 32, 0, 0)
 
 /* Digits 0, 1, 2 stand for -1, 0, 1, and an eighth is added or taken away: in eighths, and 9 more, 8 digit + 2 or + 0. */
 INLINE void put_iq1(qn_quant_chunk *to, int group, int v, vu entry, vu minus) {
@@ -191,7 +191,7 @@ INLINE void iq1_s(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
         }
     }
 }
-UNPACK(iq1_s, 256, 50)
+UNPACK(iq1_s, 256, 50, 32, 0, 0)
 
 /* The f16 scale is the top four bits of each of four halves. */
 INLINE void iq1_m(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
@@ -211,4 +211,4 @@ INLINE void iq1_m(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
         put_iq1(to, g, v, vu_pick16(qn_grid_iq1, byte_at(p, g, v) | (nibble & 7u) << 8), nibble >> 3);
     }
 }
-UNPACK(iq1_m, 256, 56)
+UNPACK(iq1_m, 256, 56, 16, 0, 0)

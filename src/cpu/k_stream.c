@@ -1,0 +1,133 @@
+/* Streams of packed floats: packing, and the product with a few rows. */
+#include "cpu/k_stream.h"
+#include "cpu/simd/simd_turn.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum { WIDE = QN_GEMM_WIDE, VECTORS = WIDE / VF_N, DEPTH = 512, ABREAST = 4, AHEAD = 2048 };
+/* Rows whose sums fit the registers beside a line of weights. */
+#if defined(__AVX512F__) || (defined(__aarch64__) && !defined(QN_AT_c))
+enum { ROWS = QN_STREAM_ROWS };
+#else
+enum { ROWS = 4 };
+#endif
+
+typedef vf (*load_fn)(const char *line, int v);
+INLINE vf load_f32(const char *line, int v) { return vf_load((const float *)(const void *)line + v * VF_N); }
+INLINE vf load_f16(const char *line, int v) { return vf_load_h((const uint16_t *)(const void *)line + v * VF_N); }
+INLINE vf load_bf16(const char *line, int v) { return vf_load_b((const uint16_t *)(const void *)line + v * VF_N); }
+
+/* ---- Packing */
+
+void qn_stream_pack(const char *from, uint32_t dtype, int64_t along, int64_t deep, int rows, int64_t k, void *panel) {
+    enum { AT_A_TIME = 64 };
+    int size = dtype == QN_DTYPE_F32 ? 4 : 2;
+    char *to = panel;
+    memset(panel, 0, (size_t)(k * WIDE * size));
+    for (int64_t first = 0; first < k; first += AT_A_TIME) { /* lines of the panel stay in the first cache */
+        int64_t end = first + AT_A_TIME < k ? first + AT_A_TIME : k;
+        for (int i = 0; i < rows; i++)
+            for (int64_t p = first; p < end; p++) memcpy(to + (p * WIDE + i) * size, from + i * along + p * deep, (size_t)size);
+    }
+}
+
+/* ---- A few rows */
+
+typedef struct task {
+    const char *panel; /* at the first line */
+    int64_t apart;     /* bytes from one panel to the next */
+    int64_t depth;
+    const float *const *x; /* of the first row; at the first element */
+    int64_t first;
+    float *sums; /* [row][panel][WIDE], where they stay between depths */
+    int begins;  /* with zero */
+} task;
+
+INLINE void stream(const task *t, int rows, int panels, int size, load_fn load) {
+    vf sum[ROWS][ABREAST * VECTORS];
+    const float *x[ROWS];
+    const char *line = t->panel;
+    QN_UNROLL
+    for (int j = 0; j < rows; j++) {
+        x[j] = t->x[j] + t->first;
+        QN_UNROLL
+        for (int v = 0; v < panels * VECTORS; v++)
+            sum[j][v] = t->begins ? vf_zero() : vf_load(t->sums + j * panels * WIDE + v * VF_N);
+    }
+    for (int64_t p = 0; p < t->depth; p++, line += WIDE * size) {
+        QN_UNROLL
+        for (int i = 0; i < panels; i++) {
+            for (int at = 0; at < WIDE * size; at += 64) __builtin_prefetch(line + i * t->apart + AHEAD + at, 0, 3);
+            QN_UNROLL
+            for (int v = 0; v < VECTORS; v++) {
+                vf w = load(line + i * t->apart, v);
+                QN_UNROLL
+                for (int j = 0; j < rows; j++) sum[j][i * VECTORS + v] = vf_fma(vf_set1(x[j][p]), w, sum[j][i * VECTORS + v]);
+            }
+        }
+    }
+    QN_UNROLL
+    for (int j = 0; j < rows; j++) {
+        QN_UNROLL
+        for (int v = 0; v < panels * VECTORS; v++) vf_store(t->sums + j * panels * WIDE + v * VF_N, sum[j][v]);
+    }
+}
+
+typedef void (*stream_fn)(const task *t);
+#define STREAM(rows, panels, type, size) \
+    static void s##rows##_##panels##_##type(const task *t) { stream(t, rows, panels, size, load_##type); }
+/* As many panels abreast as keep the adders and the memory busy, and one, for the last. */
+#define STREAMS_4(type, size)                                                                                                    \
+    STREAM(1, 4, type, size)                                                                                                     \
+    STREAM(2, 2, type, size) STREAM(3, 2, type, size) STREAM(4, 2, type, size) STREAM(1, 1, type, size) STREAM(2, 1, type, size) \
+        STREAM(3, 1, type, size) STREAM(4, 1, type, size)
+#if defined(__AVX512F__) || (defined(__aarch64__) && !defined(QN_AT_c))
+#define STREAMS(type, size) \
+    STREAMS_4(type, size)   \
+    STREAM(5, 1, type, size) STREAM(6, 1, type, size) STREAM(7, 1, type, size) STREAM(8, 1, type, size)
+#define NAMES(type) \
+    { s1_1_##type, s2_1_##type, s3_1_##type, s4_1_##type, s5_1_##type, s6_1_##type, s7_1_##type, s8_1_##type }
+enum { PAIRED = 4 }; /* most rows for which panels go abreast */
+#else
+#define STREAMS(type, size) STREAMS_4(type, size)
+#define NAMES(type) \
+    { s1_1_##type, s2_1_##type, s3_1_##type, s4_1_##type }
+enum { PAIRED = 3 };
+#endif
+#define NAMES_ABREAST(type) \
+    { s1_4_##type, s2_2_##type, s3_2_##type, s4_2_##type }
+STREAMS(f32, 4)
+STREAMS(f16, 2)
+STREAMS(bf16, 2)
+static const stream_fn one_panel[][ROWS] = {NAMES(f32), NAMES(f16), NAMES(bf16)};
+static const stream_fn abreast[][4] = {NAMES_ABREAST(f32), NAMES_ABREAST(f16), NAMES_ABREAST(bf16)};
+
+/* Panels [first, first + n): depth by depth when the rows do not go through at once, so that a depth of weights is still at hand
+ * for the rows that follow. */
+static void run_panels(const qn_stream *s, int64_t first, int n, stream_fn whole) {
+    float sums[QN_STREAM_ROWS * ABREAST * WIDE];
+    int type = s->dtype == QN_DTYPE_F32 ? 0 : s->dtype == QN_DTYPE_F16 ? 1 : 2, size = type ? 2 : 4;
+    int64_t bytes = qn_stream_panel_bytes(s->dtype, s->k), depth = s->n <= ROWS ? s->k : DEPTH;
+    task t = {.apart = bytes};
+    for (t.first = 0; t.first < s->k; t.first += depth) {
+        t.panel = s->panel + first * bytes + t.first * WIDE * size;
+        t.depth = s->k - t.first < depth ? s->k - t.first : depth;
+        t.begins = t.first == 0;
+        for (int j = 0; j < s->n; j += ROWS) {
+            t.x = s->x + j;
+            t.sums = sums + j * n * WIDE;
+            if (whole) whole(&t);
+            else one_panel[type][(s->n - j < ROWS ? s->n - j : ROWS) - 1](&t);
+        }
+    }
+    int64_t left = s->columns - first * WIDE, columns = left < n * WIDE ? left : n * WIDE;
+    for (int j = 0; j < s->n; j++) memcpy(s->y[j] + first * WIDE, sums + j * n * WIDE, (size_t)columns * 4);
+}
+
+void qn_stream_run(const qn_stream *s) {
+    int type = s->dtype == QN_DTYPE_F32 ? 0 : s->dtype == QN_DTYPE_F16 ? 1 : 2;
+    int n = s->n == 1 ? 4 : s->n <= PAIRED ? 2 : 1;
+    int64_t i = 0;
+    for (; n > 1 && i + n <= s->panels; i += n) run_panels(s, i, n, abreast[type][s->n - 1]);
+    for (; i < s->panels; i++) run_panels(s, i, 1, NULL);
+}

@@ -1,0 +1,34 @@
+/* Products of plain floats for a few rows of activations, whose weights are packed with lanes along their rows and read once, as
+ * streams. An element is the one chain of k_gemm.h, so it has the bits it has among many rows. */
+#ifndef QN_CPU_K_STREAM_H
+#define QN_CPU_K_STREAM_H
+
+#include "cpu/k_gemm.h"
+
+/* Packed: for each matrix panels of QN_GEMM_WIDE rows, of each line p = 0 .. k - 1, of each line its rows' elements in their dtype,
+ * zero where there is no row. */
+static inline int64_t qn_stream_panels(int64_t rows) { return (rows + QN_GEMM_WIDE - 1) / QN_GEMM_WIDE; }
+static inline int64_t qn_stream_panel_bytes(uint32_t dtype, int64_t k) {
+    return k * QN_GEMM_WIDE * (dtype == QN_DTYPE_F32 ? 4 : 2);
+}
+
+/* A panel of `rows` rows, `along` bytes apart, elements `deep` bytes apart. */
+#define qn_stream_pack QN_K(stream_pack)
+void qn_stream_pack(const char *from, uint32_t dtype, int64_t along, int64_t deep, int rows, int64_t k, void *panel);
+
+/* Most rows of activations that are worth a stream of their own. */
+enum { QN_STREAM_ROWS = 8 };
+
+/* Some rows of f32 (n <= QN_STREAM_ROWS; each k long) times `panels` panels: y[j] gets `columns` sums, side by side. */
+typedef struct qn_stream {
+    uint32_t dtype;
+    const char *panel; /* first of them */
+    int64_t panels, columns, k;
+    int n;
+    const float *x[QN_STREAM_ROWS];
+    float *y[QN_STREAM_ROWS];
+} qn_stream;
+#define qn_stream_run QN_K(stream_run)
+void qn_stream_run(const qn_stream *s);
+
+#endif
