@@ -40,6 +40,7 @@ struct qn_cpu_step {
     size_t workspace; /* bytes of scratch, all parts together; instead of what the op's rule asks for its reference */
     qn_cpu_pack_fn pack;
     int32_t pack_slot;
+    uint32_t pack_more; /* further sources that are packed with it, bit i for source i */
     int64_t pack_parts;
     size_t packed_bytes;
     int64_t n[QN_CPU_NUMBERS]; /* what the kernel worked out and wants to remember */

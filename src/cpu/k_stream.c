@@ -4,7 +4,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { WIDE = QN_GEMM_WIDE, VECTORS = WIDE / VF_N, DEPTH = 512, ABREAST = 4, AHEAD = 2048 };
+enum { WIDE = QN_GEMM_WIDE, VECTORS = WIDE / VF_N, DEPTH = 512, ABREAST = 2, AHEAD = 2048 };
 /* Rows whose sums fit the registers beside a line of weights. */
 #if defined(__AVX512F__) || (defined(__aarch64__) && !defined(QN_AT_c))
 enum { ROWS = QN_STREAM_ROWS };
@@ -77,10 +77,11 @@ typedef void (*stream_fn)(const task *t);
 #define STREAM(rows, panels, type, size) \
     static void s##rows##_##panels##_##type(const task *t) { stream(t, rows, panels, size, load_##type); }
 /* As many panels abreast as keep the adders and the memory busy, and one, for the last. */
-#define STREAMS_4(type, size)                                                                                                    \
-    STREAM(1, 4, type, size)                                                                                                     \
-    STREAM(2, 2, type, size) STREAM(3, 2, type, size) STREAM(4, 2, type, size) STREAM(1, 1, type, size) STREAM(2, 1, type, size) \
-        STREAM(3, 1, type, size) STREAM(4, 1, type, size)
+#define STREAMS_4(type, size) \
+    STREAM(1, 2, type, size)  \
+    STREAM(2, 2, type, size)  \
+    STREAM(3, 2, type, size)  \
+    STREAM(4, 2, type, size) STREAM(1, 1, type, size) STREAM(2, 1, type, size) STREAM(3, 1, type, size) STREAM(4, 1, type, size)
 #if defined(__AVX512F__) || (defined(__aarch64__) && !defined(QN_AT_c))
 #define STREAMS(type, size) \
     STREAMS_4(type, size)   \
@@ -95,7 +96,7 @@ enum { PAIRED = 4 }; /* most rows for which panels go abreast */
 enum { PAIRED = 3 };
 #endif
 #define NAMES_ABREAST(type) \
-    { s1_4_##type, s2_2_##type, s3_2_##type, s4_2_##type }
+    { s1_2_##type, s2_2_##type, s3_2_##type, s4_2_##type }
 STREAMS(f32, 4)
 STREAMS(f16, 2)
 STREAMS(bf16, 2)
@@ -126,7 +127,7 @@ static void run_panels(const qn_stream *s, int64_t first, int n, stream_fn whole
 
 void qn_stream_run(const qn_stream *s) {
     int type = s->dtype == QN_DTYPE_F32 ? 0 : s->dtype == QN_DTYPE_F16 ? 1 : 2;
-    int n = s->n == 1 ? 4 : s->n <= PAIRED ? 2 : 1;
+    int n = s->n <= PAIRED ? 2 : 1;
     int64_t i = 0;
     for (; n > 1 && i + n <= s->panels; i += n) run_panels(s, i, n, abreast[type][s->n - 1]);
     for (; i < s->panels; i++) run_panels(s, i, 1, NULL);

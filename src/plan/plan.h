@@ -53,10 +53,11 @@ typedef struct qn_plan_step {
     uint64_t runs, nanoseconds; /* so far, when they are counted */
 } qn_plan_step;
 
-/* A weight in the order a kernel wants it. Steps with the same kernel and source share one. */
+/* A weight, or a few, in the order a kernel wants them. Steps with the same kernel and sources share one. */
+enum { QN_PLAN_PACKED = 4 };
 typedef struct qn_plan_pack {
-    int32_t step; /* the first that asked: its kernel packs */
-    qn_val root;
+    int32_t step;                  /* the first that asked: its kernel packs */
+    qn_val values[QN_PLAN_PACKED]; /* what it is made of; QN_VAL_NONE behind the last */
     size_t bytes;
     void *data;
     int fresh;      /* holds what the source holds */

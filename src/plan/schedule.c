@@ -26,19 +26,33 @@ static uint32_t constant_sources(const qn_schedule *p, const qn_ir_node *n, cons
     return mask;
 }
 
-/* The packed source the step's kernel asked for: one that is there already, or a new one. */
+/* The sources that a step's kernel wants packed together, in their order; QN_VAL_NONE behind the last. */
+static void packed_sources(const qn_schedule *p, const qn_plan_step *s, qn_val *values) {
+    const qn_ir_node *node = &p->graph->nodes.at[s->node];
+    int n = 0;
+    for (int i = 0; i < s->call.n_src && n < QN_PLAN_PACKED; i++)
+        if (i == s->cpu.pack_slot || (s->cpu.pack_more >> i & 1)) values[n++] = qn_ir_sources(p->graph, node)[i];
+    while (n < QN_PLAN_PACKED) values[n++] = QN_VAL_NONE;
+}
+
+/* The packed sources the step's kernel asked for: those that are there already, or new ones. */
 static int share_pack(qn_schedule *p, qn_plan_step *s) {
-    qn_val source = qn_ir_sources(p->graph, &p->graph->nodes.at[s->node])[s->cpu.pack_slot];
+    qn_val mine[QN_PLAN_PACKED], other[QN_PLAN_PACKED];
+    packed_sources(p, s, mine);
     for (size_t i = 0; i < p->packs.n; i++) {
         const qn_plan_step *first = &p->steps.at[p->packs.at[i].step];
-        qn_val other = qn_ir_sources(p->graph, &p->graph->nodes.at[first->node])[first->cpu.pack_slot];
-        if (other != source || first->cpu.pack != s->cpu.pack || p->packs.at[i].bytes != s->cpu.packed_bytes) continue;
+        packed_sources(p, first, other);
+        if (memcmp(mine, other, sizeof mine) != 0 || first->cpu.pack != s->cpu.pack ||
+            p->packs.at[i].bytes != s->cpu.packed_bytes)
+            continue;
         s->packed = (int32_t)i;
         return 1;
     }
     if (!QN_VEC_ROOM(&p->arena, &p->packs, 1)) return 0;
     s->packed = (int32_t)p->packs.n;
-    p->packs.at[p->packs.n++] = (qn_plan_pack){(int32_t)(s - p->steps.at), p->slots[source].root, s->cpu.packed_bytes, NULL, 0, -1};
+    qn_plan_pack *pack = &p->packs.at[p->packs.n++];
+    *pack = (qn_plan_pack){.step = (int32_t)(s - p->steps.at), .bytes = s->cpu.packed_bytes, .shared = -1};
+    memcpy(pack->values, mine, sizeof mine);
     p->totals.packed_bytes += s->cpu.packed_bytes;
     return 1;
 }
@@ -216,7 +230,8 @@ void qn_schedule_destroy(qn_schedule *p) {
     if (!p) return;
     qn_allocator memory = qn_memory_default();
     for (size_t i = 0; i < p->packs.n; i++)
-        if (p->packs.at[i].data && p->packs.at[i].shared < 0) memory.release(memory.user, p->packs.at[i].data, p->packs.at[i].bytes);
+        if (p->packs.at[i].data && p->packs.at[i].shared < 0)
+            memory.release(memory.user, p->packs.at[i].data, p->packs.at[i].bytes);
     for (size_t i = 0; i < p->steps.n; i++) qn_plan_control_destroy(p->steps.at[i].control);
     qn_graph_destroy(p->graph);
     qn_arena_destroy(&p->arena);

@@ -9,29 +9,50 @@ static qn_status allocate(void **at, size_t bytes, qn_error *error) {
     return *at ? QN_OK : qn_error_set(error, QN_NO_MEMORY, "no memory: a packed param needs %zu bytes", bytes);
 }
 
-/* The plan's copy of a leaf in this order, made room for when there is none yet; -1 without memory. */
-static int32_t find_shared(qn_plan *p, int32_t leaf, const qn_plan_pack *pack, qn_cpu_pack_fn order, qn_error *error) {
+/* What a copy is a copy of: leaves, and which part of them in which layout. */
+static qn_pack_source source_of(const qn_plan *p, const qn_plan_pack *pack, int i) {
+    qn_pack_source from = {.leaf = -1};
+    if (pack->values[i] == QN_VAL_NONE) return from;
+    const qn_schedule *s = p->current->schedule;
+    const qn_tensor *t = &s->tensors[pack->values[i]];
+    from.leaf = p->current->leaf_of[s->slots[pack->values[i]].root];
+    from.offset = t->offset;
+    for (int k = 0; k < t->rank; k++) {
+        from.shape[k] = t->shape[k];
+        from.stride[k] = t->stride[k];
+    }
+    return from;
+}
+
+/* The plan's copy of these in this order, made room for when there is none yet; -1 without memory. */
+static int32_t find_shared(qn_plan *p, const qn_plan_pack *pack, qn_cpu_pack_fn order, qn_error *error) {
+    qn_shared_pack mine = {.pack = order, .bytes = pack->bytes};
+    for (int i = 0; i < QN_PLAN_PACKED; i++) mine.from[i] = source_of(p, pack, i);
     for (size_t i = 0; i < p->packs.n; i++) {
         const qn_shared_pack *s = &p->packs.at[i];
-        if (s->leaf == leaf && s->pack == order && s->bytes == pack->bytes) return (int32_t)i;
+        if (memcmp(s->from, mine.from, sizeof mine.from) == 0 && s->pack == order && s->bytes == pack->bytes) return (int32_t)i;
     }
-    void *data;
     if (!QN_VEC_ROOM(&p->arena, &p->packs, 1)) {
         qn_error_set(error, QN_NO_MEMORY, "no memory for a packed param");
         return -1;
     }
-    if (allocate(&data, pack->bytes, error) != QN_OK) return -1;
-    p->packs.at[p->packs.n] = (qn_shared_pack){leaf, order, pack->bytes, data, 0};
+    if (allocate(&mine.data, pack->bytes, error) != QN_OK) return -1;
+    p->packs.at[p->packs.n] = mine;
     return (int32_t)p->packs.n++;
+}
+
+/* Whether every source is a leaf; constants belong to one specialisation alone. */
+static int all_leaves(const qn_plan *p, const qn_plan_pack *pack) {
+    int yes = 1;
+    for (int i = 0; i < QN_PLAN_PACKED; i++) yes &= pack->values[i] == QN_VAL_NONE || source_of(p, pack, i).leaf >= 0;
+    return yes;
 }
 
 static qn_status need_memory(qn_plan *p, qn_plan_pack *pack, qn_error *error) {
     if (pack->data) return QN_OK;
-    int32_t leaf = p->current->leaf_of[pack->root];
     p->current->pointed = 0;
-    if (leaf < 0) return allocate(&pack->data, pack->bytes, error); /* a constant of this specialisation alone */
-    qn_cpu_pack_fn order = p->current->schedule->steps.at[pack->step].cpu.pack;
-    pack->shared = find_shared(p, leaf, pack, order, error);
+    if (!all_leaves(p, pack)) return allocate(&pack->data, pack->bytes, error);
+    pack->shared = find_shared(p, pack, p->current->schedule->steps.at[pack->step].cpu.pack, error);
     if (pack->shared < 0) return QN_NO_MEMORY;
     pack->data = p->packs.at[pack->shared].data;
     return QN_OK;
@@ -55,8 +76,13 @@ void qn_plan_packs_fill(qn_plan *p, qn_pool *pool) {
 }
 
 void qn_plan_packs_forget(qn_plan *p, const qn_plan_leaf *leaf) {
+    int32_t number = (int32_t)(leaf - p->leaves.at);
     for (size_t i = 0; i < p->packs.n; i++)
-        if (&p->leaves.at[p->packs.at[i].leaf] == leaf) p->packs.at[i].fresh = 0;
+        for (int k = 0; k < QN_PLAN_PACKED; k++)
+            if (p->packs.at[i].from[k].leaf == number) p->packs.at[i].fresh = 0;
+    for (int x = 0; x < QN_PLAN_SPECIALS; x++) /* a constant packed with a leaf is not shared */
+        for (size_t i = 0; p->specials[x] && i < p->specials[x]->schedule->packs.n; i++)
+            if (p->specials[x]->schedule->packs.at[i].shared < 0) p->specials[x]->schedule->packs.at[i].fresh = 0;
 }
 
 void qn_plan_packs_destroy(qn_plan *p) {

@@ -70,9 +70,13 @@ typedef struct qn_plan_feed_pair {
     int32_t leaf;
 } qn_plan_feed_pair;
 
-/* A param in the order a kernel wants it, for all specialisations. */
+/* Params in the order a kernel wants them, for all specialisations. */
+typedef struct qn_pack_source {
+    int64_t leaf, offset; /* -1: none; bytes, and the layout: views of one param are packed apart */
+    int64_t shape[QN_MAX_RANK], stride[QN_MAX_RANK];
+} qn_pack_source;
 typedef struct qn_shared_pack {
-    int32_t leaf;
+    qn_pack_source from[QN_PLAN_PACKED];
     qn_cpu_pack_fn pack;
     size_t bytes;
     void *data;
@@ -141,7 +145,8 @@ qn_status qn_segments_finish(qn_plan *p, qn_special *x, qn_error *error);
 qn_status qn_segment_run(qn_plan *p, qn_special *x, qn_segment *segment, qn_trace_ring *ring, qn_error *error);
 void qn_segments_destroy(qn_special *x);
 /* segment_trace.c: after a run from start to end, the times of its steps into the plan and, unless it is NULL, the ring */
-qn_status qn_segment_seen(qn_schedule *x, qn_segment *segment, qn_trace_ring *ring, uint64_t start, uint64_t end, qn_error *error);
+qn_status qn_segment_seen(qn_schedule *x, qn_segment *segment, qn_trace_ring *ring, uint64_t start, uint64_t end,
+                          qn_error *error);
 /* Where a value lies on the device, when that is where its newest copy is. */
 int qn_segments_newest_on_device(const qn_plan *p, qn_val value);
 

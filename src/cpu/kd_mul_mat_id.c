@@ -1,0 +1,118 @@
+/* mul_mat_id with weights in blocks: rows of activations are quantised once, the pairs of row and expert counted into lists by expert,
+ * and each expert multiplied with its list by the kernels of mul_mat, so a pair's result has the bits it has alone. */
+#include "cpu/kd_quant.h"
+
+enum { LINE = 64 };
+
+typedef struct experts {
+    int64_t count, tokens, used, own; /* experts, tokens, experts of a token, rows of activations of a token */
+    int64_t pairs, across, units;
+    int32_t *start, *list; /* in the workspace: where each expert's pairs begin, and pairs by expert */
+} experts;
+
+static size_t in_lines(size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
+static size_t lists_bytes(const experts *e) { return in_lines((size_t)(e->count + 1 + e->pairs) * sizeof(int32_t)); }
+
+static int describe(const qn_call *c, qn_quant_product *p, experts *e) {
+    const qn_tensor *as = c->src[0], *b = c->src[1], *y = c->dst[0];
+    *e = (experts){.count = qn_ne(as, 2), .tokens = qn_ne(y, 2), .used = qn_ne(y, 1), .own = qn_ne(b, 1)};
+    e->pairs = e->tokens * e->used;
+    if (e->pairs > INT32_MAX || e->own < 1 || qn_ne(as, 3) != 1 || qn_ne(b, 3) != 1) return 0;
+    if (!qn_quant_describe(p, as, b, y, e->tokens * e->own)) return 0;
+    e->across = (p->panels + QN_QUANT_PANELS - 1) / QN_QUANT_PANELS;
+    e->units = e->across * e->count;
+    return 1;
+}
+
+static void quantise(const qn_call *c, const qn_quant_product *p, const experts *e, int64_t i) {
+    const qn_tensor *b = c->src[1];
+    int64_t row = i / p->chunks, chunk = i % p->chunks, left = p->k - chunk * QN_CHUNK;
+    qn_quant_activate(qn_at(b, qn_off4(b, 0, row / e->own, row % e->own, chunk * QN_CHUNK)), p->x_dtype, p->x_step,
+                      left < QN_CHUNK ? (int)left : QN_CHUNK, p->type->group, p->rows + chunk * p->n_rows + row);
+}
+
+/* Counting sort, which keeps the order of pairs within an expert. */
+static void sort_pairs(const qn_call *c, const experts *e) {
+    const qn_tensor *ids = c->src[2];
+    memset(e->start, 0, (size_t)(e->count + 1) * sizeof *e->start);
+    for (int64_t i = 0; i < e->pairs; i++) e->start[qn_index4(ids, 0, 0, i / e->used, i % e->used) + 1]++;
+    for (int64_t x = 0; x < e->count; x++) e->start[x + 1] += e->start[x];
+    for (int64_t i = 0; i < e->pairs; i++) e->list[e->start[qn_index4(ids, 0, 0, i / e->used, i % e->used)]++] = (int32_t)i;
+    for (int64_t x = e->count; x > 0; x--) e->start[x] = e->start[x - 1]; /* each has moved to where the next begins */
+    e->start[0] = 0;
+}
+
+/* Neighbouring units are the experts of the same panels: a part has some of each, however the pairs fall. */
+static void run_unit(const qn_call *c, const qn_quant_product *p, const experts *e, int64_t number, int64_t part) {
+    const qn_tensor *as = c->src[0], *y = c->dst[0];
+    qn_quant_unit u;
+    u.matrix = number % e->count;
+    u.weights = (const uint8_t *)qn_at(as, qn_off4(as, 0, u.matrix, 0, 0));
+    u.panel = number / e->count * QN_QUANT_PANELS;
+    u.end = u.panel + QN_QUANT_PANELS < p->panels ? u.panel + QN_QUANT_PANELS : p->panels;
+    for (int32_t first = e->start[u.matrix], end = e->start[u.matrix + 1]; first < end; first += u.n) {
+        u.n = end - first < QN_QUANT_ROWS ? end - first : QN_QUANT_ROWS;
+        for (int j = 0; j < u.n; j++) {
+            int64_t pair = e->list[first + j], token = pair / e->used, which = pair % e->used;
+            u.x[j] = token * e->own + which % e->own;
+            u.y[j] = qn_at(y, qn_off4(y, 0, token, which, 0));
+        }
+        qn_quant_run(p, &u, part);
+    }
+}
+
+static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    qn_quant_product p;
+    experts e;
+    if (!describe(c, &p, &e)) return;
+    e.start = c->workspace;
+    e.list = e.start + e.count + 1;
+    qn_quant_workspace(&p, s->parts[1]);
+    qn_quant_place(&p, (char *)c->workspace + lists_bytes(&e));
+    p.packed = s->packed;
+    if (phase == 0 && part == s->parts[0] - 1) {
+        sort_pairs(c, &e);
+        return;
+    }
+    int64_t all = phase == 0 ? p.n_rows * p.chunks : e.units, parts = s->parts[phase] - (phase == 0);
+    int64_t end = qn_cpu_cut(all, parts, part + 1);
+    for (int64_t i = qn_cpu_cut(all, parts, part); i < end; i++) {
+        if (phase == 0) quantise(c, &p, &e, i);
+        else run_unit(c, &p, &e, i, part);
+    }
+}
+
+static void pack(const qn_call *c, const qn_cpu_step *s, void *packed, int64_t part) {
+    const qn_tensor *as = c->src[0];
+    qn_quant_product p;
+    experts e;
+    if (!describe(c, &p, &e)) return;
+    int64_t all = p.panels * e.count, end = qn_cpu_cut(all, s->pack_parts, part + 1);
+    for (int64_t i = qn_cpu_cut(all, s->pack_parts, part); i < end; i++) {
+        int64_t panel = i % p.panels, left = p.m - panel * QN_PANEL;
+        qn_quant_pack(p.type, (const uint8_t *)qn_at(as, qn_off4(as, 0, i / p.panels, panel * QN_PANEL, 0)), p.step,
+                      left < QN_PANEL ? (int)left : QN_PANEL, p.k / p.block,
+                      (uint8_t *)packed + i * (p.k / p.block) * p.bytes * QN_PANEL);
+    }
+}
+
+int QN_K(mul_mat_id)(const qn_call *c, qn_cpu_step *s) {
+    qn_quant_product p;
+    experts e;
+    if (!qn_is_block(c->src[0]->dtype) || qn_tensor_count(c->dst[0]) == 0 || !describe(c, &p, &e)) return 0;
+    double flops = 2.0 * (double)e.pairs * (double)p.m * (double)p.k / (double)e.units,
+           bytes = (double)(p.m * p.k) / (double)e.across;
+    s->run = run;
+    s->name = "quantised dots by expert";
+    s->n_phases = 2;
+    s->parts[0] = qn_cpu_parts(p.n_rows * p.chunks, QN_CHUNK * 8, 0) + 1;
+    s->parts[1] = qn_cpu_parts(e.units, e.pairs < e.count ? bytes * (double)e.pairs / (double)e.count : bytes, flops / 4);
+    s->workspace = lists_bytes(&e) + qn_quant_workspace(&p, s->parts[1]);
+    if (s->constant & 1u) {
+        s->pack = pack;
+        s->pack_slot = 0;
+        s->pack_parts = p.panels * e.count < 64 ? p.panels * e.count : 64;
+        s->packed_bytes = (size_t)(p.panels * e.count * (p.k / p.block) * p.bytes * QN_PANEL);
+    }
+    return 1;
+}
