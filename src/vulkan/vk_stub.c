@@ -36,10 +36,9 @@ void qn_vulkan_bar(qn_device *device, uint32_t families, int tile) {
     (void)families;
     (void)tile;
 }
-const char *qn_vulkan_tile_name(const qn_device *device, uint32_t family, int tile, char *text, size_t room) {
+const char *qn_vulkan_tile_name(const qn_device *device, int number, char *text, size_t room) {
     (void)device;
-    (void)family;
-    (void)tile;
+    (void)number;
     (void)text;
     (void)room;
     return NULL;
