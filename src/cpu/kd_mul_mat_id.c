@@ -19,6 +19,7 @@ static int describe(const qn_call *c, qn_quant_product *p, experts *e) {
     e->pairs = e->tokens * e->used;
     if (e->pairs > INT32_MAX || e->own < 1 || qn_ne(as, 3) != 1 || qn_ne(b, 3) != 1) return 0;
     if (!qn_quant_describe(p, as, b, y, e->tokens * e->own)) return 0;
+    p->unit_rows = e->pairs < QN_QUANT_ROWS ? e->pairs : QN_QUANT_ROWS; /* a row meets several experts, or one several times */
     e->across = (p->panels + QN_QUANT_PANELS - 1) / QN_QUANT_PANELS;
     e->units = e->across * e->count;
     return 1;

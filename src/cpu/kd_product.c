@@ -15,6 +15,7 @@ int qn_quant_describe(qn_quant_product *p, const qn_tensor *weights, const qn_te
     p->chunks = ceil_div(p->k, QN_CHUNK);
     p->step = qn_nb(weights, 1);
     p->n_rows = n_rows;
+    p->unit_rows = n_rows < QN_QUANT_ROWS ? n_rows : QN_QUANT_ROWS;
     p->x_dtype = x->dtype;
     p->x_step = qn_nb(x, 0);
     p->y_step = qn_nb(y, 0);
@@ -31,8 +32,7 @@ static size_t sums_at(const qn_quant_product *p) {
 }
 
 size_t qn_quant_workspace(qn_quant_product *p, int64_t parts) {
-    int64_t rows = p->n_rows < QN_QUANT_ROWS ? p->n_rows : QN_QUANT_ROWS;
-    p->slot = in_lines(sums_at(p) + (size_t)rows * QN_QUANT_PANELS * QN_PANEL * sizeof(float));
+    p->slot = in_lines(sums_at(p) + (size_t)p->unit_rows * QN_QUANT_PANELS * QN_PANEL * sizeof(float));
     return in_lines((size_t)(p->n_rows * p->chunks) * sizeof(qn_quant_row)) + p->slot * (size_t)parts;
 }
 

@@ -97,7 +97,7 @@ typedef struct qn_quant_product {
     int64_t block, bytes;         /* elements and bytes of a block */
     const uint8_t *packed;        /* all panels of all matrices, or NULL */
     int64_t step;                 /* bytes between rows of weights */
-    int64_t n_rows;               /* of activations, all together */
+    int64_t n_rows, unit_rows;    /* of activations: all together, and the most that a unit has */
     uint32_t x_dtype;
     int64_t x_step;     /* bytes between their elements */
     int64_t y_step;     /* bytes between elements of a row of results, which are f32 */
