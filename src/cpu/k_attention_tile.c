@@ -1,7 +1,7 @@
 /* The small products of attention, whole in registers: a few rows of queries or weights against a block of keys or values. */
 #include "cpu/k_attention.h"
+#include "cpu/k_copy.h"
 #include "cpu/simd/simd_dot.h"
-#include "tensor/quant.h"
 
 #if defined(__AVX512F__) || (defined(__aarch64__) && !defined(QN_AT_c))
 enum { WIDE = 4 }; /* vectors of a tile; there are 32 registers */
@@ -140,58 +140,9 @@ void qn_attend_turn(const char *rows, int64_t step, uint32_t dtype, int n, int64
         else some[which](rows + (j < n ? j : 0) * step, step, n - j, deep, to + j);
 }
 
-#define WIDEN(label, type, load, loadn)                                                  \
-    static void widen_##label(const char *row, int64_t deep, float *to) {                \
-        const type *x = (const type *)(const void *)row;                                 \
-        int64_t p = 0;                                                                   \
-        for (; p + VF_N <= deep; p += VF_N) vf_store(to + p, load(x + p));               \
-        if (p < deep) vf_storen(to + p, loadn(x + p, (int)(deep - p)), (int)(deep - p)); \
-    }
-WIDEN(f32, float, vf_load, vf_loadn)
-WIDEN(f16, uint16_t, vf_load_h, vf_load_hn)
-WIDEN(bf16, uint16_t, vf_load_b, vf_load_bn)
-
-typedef int8_t vc __attribute__((vector_size(VF_N)));
-
-/* Blocks of 32 with one scale: the keys and values of caches that save room. */
-static void widen_q8_0(const char *row, int64_t deep, float *to) {
-    for (int64_t p = 0; p < deep; p += 32, row += 34) {
-        uint16_t half;
-        memcpy(&half, row, sizeof half);
-        vf d = vf_set1(qn_f16_to_f32(half));
-        for (int i = 0; i < 32; i += VF_N) {
-            vc codes;
-            memcpy(&codes, row + 2 + i, sizeof codes);
-            vf_store(to + p + i, d * vf_from_i(__builtin_convertvector(codes, vi)));
-        }
-    }
-}
-
-static void widen_q4_0(const char *row, int64_t deep, float *to) {
-    for (int64_t p = 0; p < deep; p += 32, row += 18) {
-        uint16_t half;
-        memcpy(&half, row, sizeof half);
-        vf d = vf_set1(qn_f16_to_f32(half));
-        for (int i = 0; i < 16; i += VF_N) {
-            vc codes;
-            memcpy(&codes, row + 2 + i, sizeof codes);
-            vi both = __builtin_convertvector(codes, vi);
-            vf_store(to + p + i, d * vf_from_i((both & 15) - 8));
-            vf_store(to + p + i + 16, d * vf_from_i((both >> 4 & 15) - 8));
-        }
-    }
-}
-
 void qn_attend_widen(const char *rows, int64_t step, uint32_t dtype, int n, int64_t deep, float *to, int64_t pitch) {
-    const qn_block_codec *codec = qn_tensor_block_codec((qn_dtype)dtype);
-    int64_t block = qn_dtype_describe((qn_dtype)dtype)->block;
     for (int j = 0; j < n; j++, rows += step, to += pitch) {
-        if (dtype == QN_DTYPE_F32) widen_f32(rows, deep, to);
-        else if (dtype == QN_DTYPE_F16) widen_f16(rows, deep, to);
-        else if (dtype == QN_DTYPE_BF16) widen_bf16(rows, deep, to);
-        else if (dtype == QN_DTYPE_Q8_0) widen_q8_0(rows, deep, to);
-        else if (dtype == QN_DTYPE_Q4_0) widen_q4_0(rows, deep, to);
-        else codec->decode((const uint8_t *)rows, deep / block, to);
+        qn_copy_row(dtype, rows, QN_DTYPE_F32, (char *)to, deep);
         for (int64_t p = deep; p < pitch; p++) to[p] = 0;
     }
 }

@@ -1,0 +1,280 @@
+/* Copies and casts of whole tensors: dup, cont, cpy, cast, concat. A copy is brought to its fewest loops; then it is rows that lie side
+ * by side, or two axes that change places, which goes by squares, or single elements. */
+#include "cpu/k_copy.h"
+#include "cpu/simd/simd_turn.h"
+
+enum { PIECE = 4096, SQUARE = 64 }; /* elements of a row, and of a square's side, that one unit takes */
+
+/* ---- Planning */
+
+/* t as a tensor of the extents of `like`, which it may be when it is dense. */
+static int as_shape(const qn_tensor *t, const qn_tensor *like, qn_tensor *out) {
+    *out = *t;
+    int same = 1;
+    for (int k = 0; k < QN_MAX_RANK; k++) same &= qn_ne(t, k) == qn_ne(like, k);
+    if (same) return 1;
+    const qn_dtype_info *d = qn_dtype_describe((qn_dtype)t->dtype);
+    if (!qn_cpu_is_dense(t) || qn_ne(like, 0) % d->block) return 0;
+    int64_t step = d->bytes;
+    out->rank = like->rank;
+    for (int k = 0; k < like->rank; k++) {
+        int i = like->rank - 1 - k;
+        out->shape[i] = like->shape[i];
+        out->stride[i] = step;
+        step *= k == 0 ? like->shape[i] / d->block : like->shape[i];
+    }
+    return 1;
+}
+
+static void add_axis(qn_copy_loops *l, int64_t extent, int64_t from, int64_t to) {
+    if (extent == 1) return;
+    if (l->n && l->from_step[l->n - 1] == extent * from && l->to_step[l->n - 1] == extent * to) {
+        l->extent[l->n - 1] *= extent;
+        l->from_step[l->n - 1] = from;
+        l->to_step[l->n - 1] = to;
+        return;
+    }
+    l->extent[l->n] = extent;
+    l->from_step[l->n] = from;
+    l->to_step[l->n++] = to;
+}
+
+static void move_axis(qn_copy_loops *l, int i, int to) {
+    for (; i < to; i++) {
+#define SWAP(field)                    \
+    do {                               \
+        int64_t t = l->field[i];       \
+        l->field[i] = l->field[i + 1]; \
+        l->field[i + 1] = t;           \
+    } while (0)
+        SWAP(extent);
+        SWAP(from_step);
+        SWAP(to_step);
+#undef SWAP
+    }
+}
+
+/* An axis whose elements are neighbours where they come from, next to one whose elements are neighbours where they go. */
+static void find_square(qn_copy_loops *l) {
+    int last = l->n - 1;
+    if (l->from != l->to || (l->size != 4 && l->size != 2) || last < 1) return;
+    if (l->to_step[last] != l->size || l->from_step[last] == l->size) return;
+    for (int i = 0; i < last; i++)
+        if (l->from_step[i] == l->size && l->extent[i] >= 4) {
+            move_axis(l, i, last - 1);
+            l->square = 1;
+            return;
+        }
+}
+
+static void cut_loops(qn_copy_loops *l) {
+    int last = l->n - 1;
+    l->units = 1;
+    if (l->square) {
+        l->pieces = (l->extent[last - 1] + SQUARE - 1) / SQUARE;
+        l->across = (l->extent[last] + SQUARE - 1) / SQUARE;
+    } else {
+        l->pieces = (l->extent[last] + PIECE - 1) / PIECE;
+        l->across = 1;
+    }
+    for (int i = 0; i < last - l->square; i++) l->units *= l->extent[i];
+    l->units *= l->pieces * l->across;
+}
+
+int qn_copy_plan(const qn_tensor *dst, const qn_tensor *src, qn_copy_loops *l) {
+    qn_tensor a, b;
+    const qn_dtype_info *from = qn_dtype_describe((qn_dtype)src->dtype);
+    memset(l, 0, sizeof *l);
+    if (qn_tensor_count(dst) == 0 || !qn_copy_can(src->dtype, dst->dtype)) return 0;
+    if (as_shape(dst, src, &b)) a = *src;
+    else if (as_shape(src, dst, &a)) b = *dst;
+    else return 0;
+    l->from = a.dtype;
+    l->to = b.dtype;
+    l->src = a.data ? qn_at(&a, 0) : NULL;
+    l->dst = b.data ? qn_at(&b, 0) : NULL;
+    l->size = from->bytes;
+    int mixed = a.dtype != b.dtype && (qn_is_block(a.dtype) || qn_is_block(b.dtype));
+    int rank = a.rank > b.rank ? a.rank : b.rank;
+    for (int k = rank - 1; k > 0; k--) add_axis(l, qn_ne(&a, k), qn_nb(&a, k), qn_nb(&b, k));
+    if (mixed) { /* a row of blocks is a loop of its own, counted in elements */
+        int64_t size_a = from->bytes, size_b = qn_dtype_describe((qn_dtype)b.dtype)->bytes;
+        if ((!qn_is_block(a.dtype) && qn_nb(&a, 0) != size_a) || (!qn_is_block(b.dtype) && qn_nb(&b, 0) != size_b)) return 0;
+        l->extent[l->n] = qn_ne(&a, 0);
+        l->from_step[l->n] = l->to_step[l->n] = 0;
+        l->n++;
+    } else add_axis(l, qn_ne(&a, 0) / from->block, qn_nb(&a, 0), qn_nb(&b, 0));
+    if (l->n == 0) l->extent[l->n++] = 1;
+    find_square(l);
+    cut_loops(l);
+    return 1;
+}
+
+/* ---- Squares */
+
+/* Eight by eight of 16 bits: row i with row i + 4, three times. */
+typedef uint16_t eight __attribute__((vector_size(16)));
+static void turn_eight(const char *src, int64_t step, char *dst, int64_t to) {
+    eight r[8], t[8];
+    for (int i = 0; i < 8; i++) memcpy(&r[i], src + i * step, sizeof r[i]);
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 4; i++) {
+            t[2 * i] = __builtin_shufflevector(r[i], r[i + 4], 0, 8, 1, 9, 2, 10, 3, 11);
+            t[2 * i + 1] = __builtin_shufflevector(r[i], r[i + 4], 4, 12, 5, 13, 6, 14, 7, 15);
+        }
+        memcpy(r, t, sizeof r);
+    }
+    for (int i = 0; i < 8; i++) memcpy(dst + i * to, &r[i], sizeof r[i]);
+}
+
+static void turn_floats(const char *src, int64_t step, char *dst, int64_t to) {
+    vf r[VF_N];
+    QN_UNROLL
+    for (int i = 0; i < VF_N; i++) r[i] = vf_load((const float *)(const void *)(src + i * step));
+    vf_turn(r);
+    QN_UNROLL
+    for (int i = 0; i < VF_N; i++) vf_store((float *)(void *)(dst + i * to), r[i]);
+}
+
+/* h rows of w neighbours become w rows of h: from row i, element j at src + i step + j size, to dst + j to + i size. */
+static void turn_square(const char *src, int64_t step, char *dst, int64_t to, int64_t h, int64_t w, int64_t size) {
+    int64_t side = size == 4 ? VF_N : 8;
+    for (int64_t i = 0; i < h; i += side)
+        for (int64_t j = 0; j < w; j += side) {
+            const char *p = src + i * step + j * size;
+            char *q = dst + j * to + i * size;
+            if (i + side <= h && j + side <= w) {
+                if (size == 4) turn_floats(p, step, q, to);
+                else turn_eight(p, step, q, to);
+                continue;
+            }
+            for (int64_t y = 0; y < side && i + y < h; y++)
+                for (int64_t x = 0; x < side && j + x < w; x++)
+                    memcpy(q + x * to + y * size, p + y * step + x * size, (size_t)size);
+        }
+}
+
+/* ---- Rows and elements */
+
+#define ELEMENTS(type) \
+    for (int64_t i = 0; i < n; i++) memcpy(dst + i * to, src + i * step, sizeof(type))
+
+static void copy_elements(const char *src, int64_t step, char *dst, int64_t to, int64_t n, int64_t size) {
+    switch (size) {
+    case 1: ELEMENTS(uint8_t); return;
+    case 2: ELEMENTS(uint16_t); return;
+    case 4: ELEMENTS(uint32_t); return;
+    case 8: ELEMENTS(uint64_t); return;
+    default:
+        for (int64_t i = 0; i < n; i++) memcpy(dst + i * to, src + i * step, (size_t)size);
+    }
+}
+
+/* n elements from element `first` of a row. */
+static void copy_piece(const qn_copy_loops *l, const char *src, char *dst, int64_t first, int64_t n) {
+    int last = l->n - 1;
+    const qn_dtype_info *b = qn_dtype_describe((qn_dtype)l->to);
+    if (l->from != l->to && (qn_is_block(l->from) || qn_is_block(l->to))) {
+        int64_t block = qn_dtype_describe((qn_dtype)l->from)->block;
+        qn_copy_row(l->from, src + first / block * l->size, l->to, dst + first / b->block * b->bytes, n);
+        return;
+    }
+    int64_t step = l->from_step[last], to = l->to_step[last];
+    src += first * step;
+    dst += first * to;
+    if (l->extent[last] == 1) step = l->size, to = b->bytes;
+    if (l->from == l->to) {
+        if (step == l->size && to == l->size) memmove(dst, src, (size_t)(n * l->size));
+        else copy_elements(src, step, dst, to, n, l->size);
+        return;
+    }
+    if (step == l->size && to == b->bytes) {
+        qn_copy_row(l->from, src, l->to, dst, n);
+        return;
+    }
+    float in[64], out[64]; /* of any of the float types */
+    for (int64_t i = 0; i < n; i += 64) {
+        int64_t some = n - i < 64 ? n - i : 64;
+        copy_elements(src + i * step, step, (char *)in, l->size, some, l->size);
+        qn_copy_row(l->from, (const char *)in, l->to, (char *)out, some);
+        copy_elements((const char *)out, b->bytes, dst + i * to, to, some, b->bytes);
+    }
+}
+
+void qn_copy_units(const qn_copy_loops *l, int64_t first, int64_t end) {
+    int last = l->n - 1, outer = last - l->square;
+    if (l->src == l->dst && l->from == l->to) return; /* in place there is nothing to do */
+    for (int64_t unit = first; unit < end; unit++) {
+        int64_t rest = unit / (l->pieces * l->across), down = unit / l->across % l->pieces, along = unit % l->across;
+        const char *src = l->src;
+        char *dst = l->dst;
+        for (int i = outer - 1; i >= 0; i--) {
+            src += rest % l->extent[i] * l->from_step[i];
+            dst += rest % l->extent[i] * l->to_step[i];
+            rest /= l->extent[i];
+        }
+        if (!l->square) {
+            int64_t at = down * PIECE, n = l->extent[last] - at < PIECE ? l->extent[last] - at : PIECE;
+            copy_piece(l, src, dst, at, n);
+            continue;
+        }
+        int64_t x = down * SQUARE, w = l->extent[last - 1] - x < SQUARE ? l->extent[last - 1] - x : SQUARE;
+        int64_t y = along * SQUARE, h = l->extent[last] - y < SQUARE ? l->extent[last] - y : SQUARE;
+        turn_square(src + x * l->size + y * l->from_step[last], l->from_step[last], dst + x * l->to_step[last - 1] + y * l->size,
+                    l->to_step[last - 1], h, w, l->size);
+    }
+}
+
+/* ---- Ops */
+
+static int prepare(qn_cpu_step *s, int phase, const qn_tensor *dst, const qn_tensor *src) {
+    qn_copy_loops l;
+    if (!qn_copy_plan(dst, src, &l)) return 0;
+    double bytes = (double)qn_tensor_count(dst) * 8;
+    if (qn_is_block(l.to) && l.from != l.to) bytes *= 16; /* encoders search */
+    s->parts[phase] = qn_cpu_parts(l.units, bytes / (double)l.units, 0);
+    return 1;
+}
+
+static void run_copy(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    qn_copy_loops l;
+    if (!qn_copy_plan(c->dst[0], c->src[0], &l)) return;
+    qn_copy_units(&l, qn_cpu_cut(l.units, s->parts[phase], part), qn_cpu_cut(l.units, s->parts[phase], part + 1));
+}
+
+static int prepare_copy(const qn_call *c, qn_cpu_step *s) {
+    s->run = run_copy;
+    s->name = "copy";
+    s->n_phases = 1;
+    return prepare(s, 0, c->dst[0], c->src[0]);
+}
+int QN_K(dup)(const qn_call *c, qn_cpu_step *s) { return prepare_copy(c, s); }
+int QN_K(cont)(const qn_call *c, qn_cpu_step *s) { return prepare_copy(c, s); }
+int QN_K(cpy)(const qn_call *c, qn_cpu_step *s) { return prepare_copy(c, s); }
+int QN_K(cast)(const qn_call *c, qn_cpu_step *s) { return prepare_copy(c, s); }
+
+/* Part `which` of a concatenation, as a view of its result; the k-th axis from the end is the joined one. */
+static qn_tensor joined(const qn_call *c, int which) {
+    const qn_tensor *a = c->src[0], *b = c->src[1];
+    int axis = ((const qn_attr_concat *)c->attr)->axis, rank = a->rank > b->rank ? a->rank : b->rank;
+    int k = axis < 0 ? -1 - axis : rank - 1 - axis, i = c->dst[0]->rank - 1 - k;
+    qn_tensor part = *c->dst[0];
+    part.shape[i] = qn_ne(c->src[which], k);
+    if (which) part.offset += qn_ne(a, k) / (k == 0 ? qn_dtype_describe((qn_dtype)a->dtype)->block : 1) * part.stride[i];
+    return part;
+}
+
+static void run_concat(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    qn_tensor to = joined(c, phase);
+    qn_copy_loops l;
+    if (!qn_copy_plan(&to, c->src[phase], &l)) return;
+    qn_copy_units(&l, qn_cpu_cut(l.units, s->parts[phase], part), qn_cpu_cut(l.units, s->parts[phase], part + 1));
+}
+
+int QN_K(concat)(const qn_call *c, qn_cpu_step *s) {
+    qn_tensor first = joined(c, 0), second = joined(c, 1);
+    s->run = run_concat;
+    s->name = "concat";
+    s->n_phases = 2;
+    return prepare(s, 0, &first, c->src[0]) && prepare(s, 1, &second, c->src[1]);
+}

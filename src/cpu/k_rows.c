@@ -1,0 +1,102 @@
+/* get_rows and set_rows: rows found by index, decoded or encoded on the way. */
+#include "cpu/k_copy.h"
+
+enum { PIECE = 1024 }; /* elements of a row that are never cut apart; a multiple of every block */
+
+static int row_is_dense(const qn_tensor *t) {
+    return qn_is_block(t->dtype) || qn_ne(t, 0) == 1 || qn_nb(t, 0) == qn_dtype_describe((qn_dtype)t->dtype)->bytes;
+}
+
+static int64_t bytes_of(const qn_tensor *t, int64_t elements) {
+    const qn_dtype_info *d = qn_dtype_describe((qn_dtype)t->dtype);
+    return elements / d->block * d->bytes;
+}
+
+/* Where batch number n of `like` begins in t, whose axes from the k-th from the end on are tiled over those of `like` from the second. */
+static int64_t batch_at(const qn_tensor *like, int64_t n, const qn_tensor *t, int k) {
+    int64_t at = 0;
+    for (int axis = 2; axis < like->rank; axis++, k++) {
+        int64_t i = n % qn_ne(like, axis);
+        n /= qn_ne(like, axis);
+        at += i % qn_ne(t, k) * qn_nb(t, k);
+    }
+    return at;
+}
+
+static int64_t batches_of(const qn_tensor *t) {
+    int64_t n = 1;
+    for (int axis = 2; axis < t->rank; axis++) n *= qn_ne(t, axis);
+    return n;
+}
+
+static int64_t index_at(const qn_tensor *idx, int64_t at, int64_t i) {
+    return qn_load_index((qn_dtype)idx->dtype, qn_at(idx, at + i * qn_nb(idx, 0)));
+}
+
+/* ---- get_rows */
+
+static void run_get(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    (void)phase;
+    const qn_tensor *a = c->src[0], *idx = c->src[1], *y = c->dst[0];
+    int64_t wide = qn_ne(y, 0), pieces = (wide + PIECE - 1) / PIECE, of_batch = qn_ne(y, 1) * pieces;
+    int64_t units = batches_of(y) * of_batch, end = qn_cpu_cut(units, s->parts[0], part + 1);
+    for (int64_t u = qn_cpu_cut(units, s->parts[0], part); u < end; u++) {
+        int64_t batch = u / of_batch, i = u % of_batch / pieces, first = u % pieces * PIECE;
+        int64_t n = wide - first < PIECE ? wide - first : PIECE, row = index_at(idx, batch_at(y, batch, idx, 1), i);
+        const char *from = qn_at(a, batch_at(y, batch, a, 2) + row * qn_nb(a, 1) + bytes_of(a, first));
+        char *to = qn_at(y, batch_at(y, batch, y, 2) + i * qn_nb(y, 1) + bytes_of(y, first));
+        qn_copy_row(a->dtype, from, y->dtype, to, n);
+    }
+}
+
+int QN_K(get_rows)(const qn_call *c, qn_cpu_step *s) {
+    const qn_tensor *a = c->src[0], *y = c->dst[0];
+    if (qn_tensor_count(y) == 0 || !row_is_dense(a) || !row_is_dense(y) || !qn_copy_can(a->dtype, y->dtype)) return 0;
+    int64_t pieces = (qn_ne(y, 0) + PIECE - 1) / PIECE, units = qn_tensor_count(y) / qn_ne(y, 0) * pieces;
+    return qn_cpu_by_rows(s, "get_rows", run_get, units, 8.0 * (double)qn_tensor_count(y) / (double)units, 0);
+}
+
+/* ---- set_rows: where several rows go to one place the last stays, so a part takes its columns of all rows, in their order. */
+
+static void set_columns(const qn_call *c, int64_t unit, int64_t pieces) {
+    const qn_tensor *b = c->src[1], *idx = c->src[2], *y = c->dst[0];
+    int64_t batch = unit / pieces, first = unit % pieces * PIECE, wide = qn_ne(b, 0),
+            n = wide - first < PIECE ? wide - first : PIECE;
+    int64_t from = batch_at(b, batch, b, 2) + bytes_of(b, first), to = batch_at(b, batch, y, 2) + bytes_of(y, first);
+    int64_t indices = batch_at(b, batch, idx, 1);
+    for (int64_t i = 0; i < qn_ne(b, 1); i++) {
+        int64_t row = index_at(idx, indices, i);
+        qn_copy_row(b->dtype, qn_at(b, from + i * qn_nb(b, 1)), y->dtype, qn_at(y, to + row * qn_nb(y, 1)), n);
+    }
+}
+
+/* The first phase copies what stays, unless it is there. */
+static void run_set(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    qn_copy_loops l;
+    if (phase == 0) {
+        if (qn_copy_plan(c->dst[0], c->src[0], &l))
+            qn_copy_units(&l, qn_cpu_cut(l.units, s->parts[0], part), qn_cpu_cut(l.units, s->parts[0], part + 1));
+        return;
+    }
+    const qn_tensor *b = c->src[1];
+    int64_t pieces = (qn_ne(b, 0) + PIECE - 1) / PIECE, units = batches_of(b) * pieces,
+            end = qn_cpu_cut(units, s->parts[1], part + 1);
+    for (int64_t u = qn_cpu_cut(units, s->parts[1], part); u < end; u++) set_columns(c, u, pieces);
+}
+
+static int prepare_set(const qn_call *c, qn_cpu_step *s) {
+    const qn_tensor *b = c->src[1], *y = c->dst[0];
+    qn_copy_loops l;
+    if (qn_tensor_count(b) == 0 || !row_is_dense(b) || !row_is_dense(y) || !qn_copy_can(b->dtype, y->dtype)) return 0;
+    if (!qn_copy_plan(y, c->src[0], &l)) return 0;
+    int64_t units = batches_of(b) * ((qn_ne(b, 0) + PIECE - 1) / PIECE);
+    s->run = run_set;
+    s->name = "set_rows";
+    s->n_phases = 2;
+    s->parts[0] = qn_cpu_parts(l.units, 8.0 * (double)qn_tensor_count(y) / (double)l.units, 0);
+    s->parts[1] = qn_cpu_parts(units, 8.0 * (double)qn_tensor_count(b) / (double)units, 0);
+    return 1;
+}
+
+int QN_K(set_rows)(const qn_call *c, qn_cpu_step *s) { return prepare_set(c, s); }
+int QN_K(store_rows)(const qn_call *c, qn_cpu_step *s) { return prepare_set(c, s); }
