@@ -3,6 +3,7 @@
 #define QN_APPS_BENCH_H
 
 int bench_limits(int argc, char **argv, const char *folder);
+int bench_model(int argc, char **argv, const char *folder); /* argv[0] is the verb: all behind it are flags */
 int bench_ops(int argc, char **argv, const char *folder);
 int bench_plan(int argc, char **argv, const char *folder);
 int bench_profile(int argc, char **argv, const char *folder);

@@ -9,6 +9,7 @@
 
 static const char
     help[] = "usage: quern bench WHAT [--profile[=DIR]]\n\n"
+             "  -m FILE           tokens a second of a model; quern bench -m FILE --help\n"
              "  dispatch          what one eager call costs for a 16-element add, beside the bare loop\n"
              "  plan              planning 10,000 nodes, and replaying 1,000 tiny ones\n"
              "  limits [MS]       memory bandwidth and arithmetic this machine gives at best\n"
@@ -120,6 +121,7 @@ int cmd_bench(int argc, char **argv) {
         return APP_OK;
     }
     const char *folder = app_profile_option(&argc, argv);
+    if (argc >= 2 && argv[1][0] == '-') return bench_model(argc, argv, folder);
     for (size_t i = 0; argc >= 2 && i < sizeof benches / sizeof *benches; i++)
         if (strcmp(argv[1], benches[i].name) == 0) return benches[i].run(argc - 1, argv + 1, folder);
     fprintf(stderr, argc < 2 ? "quern bench: what should be measured?\n%s" : "quern bench: that is not a benchmark\n%s", help);

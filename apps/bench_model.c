@@ -1,0 +1,153 @@
+/* quern bench -m: how many tokens a second a model reads (pp) and makes (tg), in rows like llama-bench's. */
+#include <math.h>
+
+#include "bench.h"
+#include "lm.h"
+
+static const char
+    help[] = "usage: quern bench -m FILE [-p 512] [-n 128] [-r 5] [-o md|csv|json]\n"
+             "Tokens a second: ppN reads N tokens of a prompt, tgN makes N, one after the other, from an empty context.\n"
+             "  -p N,M,...              lengths of prompts (0: none)\n"
+             "  -n N,M,...              numbers of tokens to make (0: none)\n"
+             "  -r N                    repetitions, after one that does not count\n"
+             "  -o md|csv|json          form of the table\n"
+             "  -np, --parallel N       sequences at once, when tokens are made\n" LM_HELP;
+
+enum { MOST_TESTS = 16, MOST_RUNS = 1000 };
+
+typedef struct test {
+    int is_prompt;
+    int64_t n;
+    double mean, spread; /* tokens a second */
+} test;
+
+static int parse_list(const char *flag, const char *word, int is_prompt, test *tests, int *n_tests) {
+    char text[128], *rest = NULL;
+    snprintf(text, sizeof text, "%s", word);
+    for (char *part = strtok_r(text, ",", &rest); part; part = strtok_r(NULL, ",", &rest)) {
+        int64_t n;
+        if (*n_tests == MOST_TESTS) return model_fail("bench", "so many tests at once are not for me"), APP_USAGE;
+        int rc = lm_number("bench", flag, part, 0, 1 << 20, &n);
+        if (rc != APP_OK) return rc;
+        if (n) tests[(*n_tests)++] = (test){is_prompt, n, 0, 0};
+    }
+    return APP_OK;
+}
+
+/* Ids that are in every vocabulary, different ones, the same in each run. */
+static void fill_ids(int32_t *ids, int64_t n, int32_t vocabulary) {
+    uint32_t state = 12345;
+    for (int64_t i = 0; i < n; i++) {
+        state = state * 1664525u + 1013904223u;
+        ids[i] = (int32_t)((state >> 8) % (uint32_t)vocabulary);
+    }
+}
+
+static int run_once(lm *l, const test *t, int32_t *ids, double *seconds) {
+    qn_error error;
+    int32_t sequences = t->is_prompt ? 1 : l->options.sequences ? l->options.sequences : 1;
+    qn_session_part parts[1024];
+    for (int32_t s = 0; s < sequences; s++) qn_session_cut(l->session, s, 0, &error);
+    double start = bench_now();
+    for (int64_t done = 0; done < t->n;) {
+        int32_t n = t->is_prompt ? (int32_t)t->n : 1;
+        for (int32_t s = 0; s < sequences; s++) parts[s] = (qn_session_part){s, n, ids + done, 0};
+        if (qn_session_run(l->session, parts, sequences, &error) != QN_OK) return lm_fail(l, &error);
+        if (*model_stopped()) return MODEL_INTERRUPTED;
+        done += n;
+    }
+    *seconds = (bench_now() - start) * 1e-9;
+    return APP_OK;
+}
+
+static int run_test(lm *l, test *t, int32_t *ids, int64_t runs) {
+    double rate[MOST_RUNS], sum = 0, squares = 0, seconds;
+    int32_t sequences = t->is_prompt ? 1 : l->options.sequences ? l->options.sequences : 1;
+    int rc = run_once(l, &(test){t->is_prompt, t->is_prompt ? t->n : 1, 0, 0}, ids, &seconds); /* plans, packs, warms up */
+    for (int64_t r = 0; r < runs && rc == APP_OK; r++) {
+        rc = run_once(l, t, ids, &seconds);
+        rate[r] = (double)(t->n * sequences) / seconds;
+        sum += rate[r];
+        model_progress(t->is_prompt ? "reading" : "making", (uint64_t)r + 1, (uint64_t)runs);
+    }
+    model_progress_end();
+    t->mean = sum / (double)runs;
+    for (int64_t r = 0; r < runs && rc == APP_OK; r++) squares += (rate[r] - t->mean) * (rate[r] - t->mean);
+    t->spread = runs > 1 ? sqrt(squares / (double)(runs - 1)) : 0;
+    return rc;
+}
+
+static void print_row(const lm *l, const test *t, const char *form, int first, int last) {
+    char name[32], model[64];
+    snprintf(name, sizeof name, "%s%lld", t->is_prompt ? "pp" : "tg", (long long)t->n);
+    snprintf(model, sizeof model, "%.*s", (int)(l->info.name.length > 40 ? 40 : l->info.name.length), l->info.name.at);
+    for (char *c = model; *c; c++)
+        if (*c == '"' || *c == '|' || *c == ',' || (unsigned char)*c < 0x20) *c = ' ';
+    double gib = (double)l->info.bytes / 1073741824.0, billions = (double)l->info.n_params * 1e-9;
+    if (strcmp(form, "json") == 0) {
+        printf("%s  {\"model\": \"%s\", \"architecture\": \"%s\", \"bytes\": %llu, \"n_params\": %llu, \"backend\": \"%s\", "
+               "\"threads\": %d, "
+               "\"sequences\": %d, \"test\": \"%s\", \"avg_ts\": %.4f, \"stddev_ts\": %.4f}%s\n",
+               first ? "[\n" : "", model, l->info.architecture, (unsigned long long)l->info.bytes,
+               (unsigned long long)l->info.n_params, l->device ? "vulkan" : "cpu", l->threads,
+               l->options.sequences ? l->options.sequences : 1, name, t->mean, t->spread, last ? "\n]" : ",");
+    } else if (strcmp(form, "csv") == 0) {
+        if (first) puts("model,architecture,gib,params_b,backend,threads,test,t/s,stddev");
+        printf("%s,%s,%.3f,%.3f,%s,%d,%s,%.2f,%.2f\n", model, l->info.architecture, gib, billions, l->device ? "vulkan" : "cpu",
+               l->threads, name, t->mean, t->spread);
+    } else {
+        if (first)
+            puts("| model                |       size |     params | backend | threads |    test |             t/s |\n"
+                 "| -------------------- | ---------: | ---------: | ------- | ------: | ------: | --------------: |");
+        printf("| %-20.20s | %6.2f GiB | %8.2f B | %-7s | %7d | %7s | %7.2f ± %5.2f |\n", *model ? model : l->info.architecture,
+               gib, billions, l->device ? "vulkan" : "cpu", l->threads, name, t->mean, t->spread);
+    }
+    fflush(stdout);
+}
+
+static int run_tests(lm *l, test *tests, int n_tests, int64_t runs, const char *form) {
+    int64_t longest = 1;
+    for (int i = 0; i < n_tests; i++)
+        if (tests[i].n > longest) longest = tests[i].n;
+    if (!l->options.context) l->options.context = longest;
+    if (l->info.is_encoder) return model_fail("bench", "encoders are not benched yet: this measures models that make text");
+    int rc = lm_session(l);
+    int32_t *ids = calloc((size_t)longest, sizeof *ids);
+    if (!ids) return model_fail("bench", "no memory for tokens");
+    fill_ids(ids, longest, l->info.n_vocab);
+    for (int i = 0; i < n_tests && rc == APP_OK; i++) {
+        rc = run_test(l, &tests[i], ids, runs);
+        if (rc == APP_OK) print_row(l, &tests[i], form, i == 0, i == n_tests - 1);
+    }
+    free(ids);
+    return rc;
+}
+
+int bench_model(int argc, char **argv, const char *folder) {
+    const char *p = "512", *n = "128", *r = "5", *form = "md", *no_words[1];
+    lm_words words = {0};
+    test tests[MOST_TESTS];
+    int n_words, n_tests = 0;
+    int64_t runs = 5;
+    lm l;
+    const model_flag flags[] = {LM_FLAGS(words),
+                                {"-p", &p, NULL, 0},
+                                {"-n", &n, NULL, 0},
+                                {"-r", &r, NULL, 0},
+                                {"-o", &form, NULL, 0},
+                                {"-np", &words.sequences, NULL, 0},
+                                {"--parallel", &words.sequences, NULL, 0}};
+    int rc = model_options(argc, argv, help, flags, sizeof flags / sizeof *flags, no_words, 0, &n_words);
+    if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
+    rc = parse_list("-p", p, 1, tests, &n_tests);
+    if (rc == APP_OK) rc = parse_list("-n", n, 0, tests, &n_tests);
+    if (rc == APP_OK) rc = lm_number("bench", "-r", r, 1, MOST_RUNS, &runs);
+    if (rc == APP_OK && strcmp(form, "md") != 0 && strcmp(form, "csv") != 0 && strcmp(form, "json") != 0)
+        rc = (fprintf(stderr, "quern bench: -o is md, csv or json, not '%s'\n", form), APP_USAGE);
+    if (rc != APP_OK) return rc;
+    model_catch_stop();
+    rc = lm_open(&l, "bench", &words);
+    if (rc == APP_OK) rc = lm_prepare(&l, &words, folder);
+    if (rc == APP_OK) rc = run_tests(&l, tests, n_tests, runs, form);
+    return lm_close(&l, rc);
+}
