@@ -72,6 +72,11 @@ release_tests() {
     run release/example-state build/tests/example_state
     run release/plan-gpt2 sh -c 'build/quern plan --example gpt2 | tee build/plan.txt | grep -E "arena: 1\.0[0-9]+ times the lower bound"'
     run release/model-files python3 tests/format/check_cli.py build/quern
+    if [ -d ../shared/data/zoo ]; then
+        run release/models python3 tests/model/check_models.py build/quern ../shared/data
+    else
+        skip release/models "no ../shared/data/zoo beside this checkout"
+    fi
     if [ -d ../shared/data/mnist ]; then
         run release/train-mnist sh -c 'one=$(build/quern train --example mnist --images 3200 --epochs 1 --threads 1 --require 85) &&
             two=$(build/quern train --example mnist --images 3200 --epochs 1 --threads 2 --require 85) &&

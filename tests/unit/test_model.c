@@ -1,0 +1,225 @@
+/* Models and sessions: the same bits for any number of threads, any cut of a prompt and any company in the batch; what is kept on
+ * disk comes back; what is wrong is said. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <quern/model.h>
+
+#include "cmocka_setup.h"
+
+#define DATA "../shared/data/lm/stories260K/"
+enum { N = 40, VOCAB = 512 };
+
+static const int32_t ids[N] = {1,   403, 407, 261, 378, 432, 383, 286, 261, 376, 268, 414, 422, 395,
+                               326, 426, 346, 381, 261, 262, 423, 388, 400, 428, 269, 26,  10,  20,
+                               30,  40,  50,  60,  70,  80,  90,  100, 110, 120, 130, 140};
+static qn_error error;
+
+static int have_data(void) {
+    if (access(DATA "stories260K-q8_0.gguf", R_OK) == 0) return 1;
+    print_message("skipped: no ../shared/data beside this checkout\n");
+    return 0;
+}
+
+static qn_model *open_model(const char *path) {
+    qn_model *m;
+    if (qn_model_open(path, NULL, &m, &error) != QN_OK) fail_msg("%s", error.text);
+    return m;
+}
+
+typedef struct bench {
+    qn_model *m;
+    qn_pool *pool;
+    qn_context *context;
+    qn_session *s;
+} bench;
+
+static bench begin(const char *path, int threads, int sequences, int batch) {
+    bench b = {open_model(path), NULL, NULL, NULL};
+    qn_context_options c = {.size = sizeof c};
+    if (threads > 1) assert_int_equal(qn_pool_create(threads, &b.pool), QN_OK);
+    c.pool = b.pool;
+    assert_int_equal(qn_context_create(&c, &b.context), QN_OK);
+    qn_session_options o = {.size = sizeof o, .sequences = sequences, .batch = batch, .context = 96, .run = b.context};
+    if (qn_session_create(b.m, &o, &b.s, &error) != QN_OK) fail_msg("%s", error.text);
+    return b;
+}
+
+static void end(bench *b) {
+    qn_session_destroy(b->s);
+    qn_context_destroy(b->context);
+    qn_pool_destroy(b->pool);
+    qn_model_close(b->m);
+}
+
+static void run(bench *b, int32_t sequence, const int32_t *list, int32_t n) {
+    qn_session_part part = {sequence, n, list, 0};
+    if (qn_session_run(b->s, &part, 1, &error) != QN_OK) fail_msg("%s", error.text);
+}
+
+static void last_logits(bench *b, float *to) {
+    const float *from = qn_session_result(b->s, 0, -1);
+    assert_non_null(from);
+    memcpy(to, from, VOCAB * sizeof *to);
+}
+
+static const char *const files[] = {DATA "stories260K-f32.gguf", DATA "stories260K-f16.gguf", DATA "stories260K-q8_0.gguf",
+                                    DATA "stories260K-q4_0.gguf"};
+
+static void same_bits_however_it_is_cut(void **state) {
+    (void)state;
+    if (!have_data()) return;
+    float whole[VOCAB], other[VOCAB];
+    for (size_t f = 0; f < sizeof files / sizeof *files; f++) {
+        bench b = begin(files[f], 1, 1, 64);
+        run(&b, 0, ids, N);
+        last_logits(&b, whole);
+        for (int piece = 1; piece < N; piece += piece < 4 ? 1 : 9) {
+            assert_int_equal(qn_session_cut(b.s, 0, 0, &error), QN_OK);
+            for (int at = 0; at < N; at += piece) run(&b, 0, ids + at, N - at < piece ? N - at : piece);
+            last_logits(&b, other);
+            assert_memory_equal(whole, other, sizeof whole);
+        }
+        end(&b);
+        for (int threads = 2; threads <= 3; threads++) {
+            b = begin(files[f], threads, 1, 7);
+            run(&b, 0, ids, N);
+            last_logits(&b, other);
+            assert_memory_equal(whole, other, sizeof whole);
+            end(&b);
+        }
+    }
+}
+
+static void same_bits_in_company(void **state) {
+    (void)state;
+    if (!have_data()) return;
+    enum { SEQUENCES = 8, START = 30 };
+    float alone[VOCAB];
+    for (size_t f = 0; f < sizeof files / sizeof *files; f++) {
+        bench b = begin(files[f], 1, 1, 64);
+        run(&b, 0, ids, N);
+        last_logits(&b, alone);
+        end(&b);
+        b = begin(files[f], 2, SEQUENCES, 64);
+        qn_session_part parts[SEQUENCES];
+        for (int s = 0; s < SEQUENCES; s++)
+            run(&b, s, s == 5 ? ids : ids + s, START + (s == 5 ? 0 : s % 3)); /* other texts and lengths */
+        for (int i = START; i < N; i++) {
+            for (int s = 0; s < SEQUENCES; s++) parts[s] = (qn_session_part){s, 1, s == 5 ? &ids[i] : &ids[s], 0};
+            if (qn_session_run(b.s, parts, SEQUENCES, &error) != QN_OK) fail_msg("%s", error.text);
+        }
+        assert_memory_equal(alone, qn_session_result(b.s, 5, -1), sizeof alone);
+        assert_int_equal(qn_session_length(b.s, 5), N);
+        end(&b);
+    }
+}
+
+static void keeps_sequences_on_disk(void **state) {
+    (void)state;
+    if (!have_data()) return;
+    char path[] = "quern-cache-XXXXXX";
+    float whole[VOCAB], other[VOCAB];
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    bench b = begin(files[2], 1, 2, 64);
+    run(&b, 0, ids, N - 1);
+    assert_int_equal(qn_session_save(b.s, 0, path, &error), QN_OK);
+    run(&b, 0, ids + N - 1, 1);
+    last_logits(&b, whole);
+    assert_int_equal(qn_session_load(b.s, 1, path, ids, N, &error), QN_OK); /* into another sequence */
+    run(&b, 1, ids + N - 1, 1);
+    last_logits(&b, other);
+    assert_memory_equal(whole, other, sizeof whole);
+    assert_int_equal(qn_session_load(b.s, 1, path, ids + 1, N - 1, &error), QN_INVALID); /* another text */
+    end(&b);
+    b = begin(files[0], 1, 1, 64);
+    assert_int_equal(qn_session_load(b.s, 0, path, NULL, 0, &error), QN_OK); /* the same shape and cache: its tokens fit */
+    assert_int_equal(qn_session_length(b.s, 0), N - 1);
+    assert_int_equal(truncate(path, 1000), 0);
+    assert_int_equal(qn_session_load(b.s, 0, path, NULL, 0, &error), QN_FORMAT);
+    end(&b);
+    unlink(path);
+}
+
+static void says_what_is_wrong(void **state) {
+    (void)state;
+    qn_model *m;
+    assert_int_equal(qn_model_open("no such file.gguf", NULL, &m, &error), QN_IO);
+    if (!have_data()) return;
+    bench b = begin(files[0], 1, 2, 16);
+    int32_t bad = VOCAB;
+    qn_session_part parts[2] = {{0, 1, &bad, 0}, {0, 1, ids, 0}};
+    assert_int_equal(qn_session_run(b.s, parts, 1, &error), QN_INVALID);
+    parts[0].ids = ids;
+    assert_int_equal(qn_session_run(b.s, parts, 2, &error), QN_INVALID); /* one sequence twice */
+    parts[1].sequence = 2;
+    assert_int_equal(qn_session_run(b.s, parts, 2, &error), QN_INVALID); /* no such sequence */
+    for (int i = 0; i < 2; i++) run(&b, 0, ids, N);
+    parts[0].n = N;
+    assert_int_equal(qn_session_run(b.s, parts, 1, &error), QN_INVALID); /* 96 tokens are the context */
+    assert_non_null(strstr(error.text, "96"));
+    assert_int_equal(qn_session_length(b.s, 0), 2 * N);
+    assert_int_equal(qn_session_cut(b.s, 0, 3 * N, &error), QN_ARGUMENT);
+    assert_null(qn_session_result(b.s, 1, 0));
+    qn_session_options o = {.size = sizeof o, .memory_cap = 1000};
+    qn_session *s;
+    assert_int_equal(qn_session_create(b.m, &o, &s, &error), QN_NO_MEMORY);
+    assert_null(s);
+    end(&b);
+}
+
+typedef struct story {
+    char text[4096];
+    size_t n;
+    int stop_after;
+} story;
+
+static qn_status take_piece(void *user, const char *text, size_t length, int32_t id) {
+    story *s = user;
+    (void)id;
+    if (s->n + length < sizeof s->text) memcpy(s->text + s->n, text, length), s->n += length;
+    return s->stop_after && --s->stop_after == 0 ? QN_CANCELLED : QN_OK;
+}
+
+static void generates(void **state) {
+    (void)state;
+    if (!have_data()) return;
+    bench b = begin(files[0], 1, 1, 64);
+    story s = {.n = 0}, again = {.n = 0};
+    qn_generate_options o = qn_generate_options_default();
+    qn_generate_result r = {.size = sizeof r};
+    o.most = 30;
+    assert_int_equal(qn_generate(b.s, &o, take_piece, &s, &r, &error), QN_OK);
+    assert_int_equal(r.end, QN_END_MOST);
+    assert_int_equal(r.n_made, 30);
+    const char *expected = " Once upon a time, there was a little girl named Lily.";
+    assert_memory_equal(s.text, expected, strlen(expected));
+    qn_text stop = {"girl", 4};
+    o.stops = &stop;
+    o.n_stops = 1;
+    o.flags = QN_GENERATE_WHOLE; /* the same beginning again: nothing of it is run twice but its last token */
+    assert_int_equal(qn_generate(b.s, &o, take_piece, &again, &r, &error), QN_OK);
+    assert_int_equal(r.end, QN_END_STOP);
+    assert_int_equal(again.n, strstr(expected, "girl") - expected); /* the stop itself is not handed over */
+    again = (story){.stop_after = 3};
+    o.n_stops = 0;
+    assert_int_equal(qn_generate(b.s, &o, take_piece, &again, &r, &error), QN_OK);
+    assert_int_equal(r.end, QN_END_CALLER);
+    o.most = -1;
+    o.flags = QN_GENERATE_IGNORE_END | QN_GENERATE_WHOLE;
+    again = (story){.n = 0};
+    assert_int_equal(qn_generate(b.s, &o, take_piece, &again, &r, &error), QN_OK);
+    assert_int_equal(r.end, QN_END_CONTEXT);
+    assert_int_equal(qn_session_length(b.s, 0), 96);
+    end(&b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits_however_it_is_cut), cmocka_unit_test(same_bits_in_company),
+                                       cmocka_unit_test(keeps_sequences_on_disk), cmocka_unit_test(says_what_is_wrong),
+                                       cmocka_unit_test(generates)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
