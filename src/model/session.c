@@ -61,24 +61,30 @@ static qn_status make_room(qn_session *s, qn_error *error) {
                            : qn_error_set(error, status, "no memory for a session of %llu sequences", (unsigned long long)n);
 }
 
-/* Weights are lent as they lie in the file; the cache begins empty. */
-static qn_status give_params(qn_session *s, qn_error *error) {
+/* Weights are lent as they lie in the file; the cache, which is not in it, begins empty, and with the first run: until then a session
+ * has allocated nothing large, and can be asked what it will. */
+static qn_status give_params(qn_session *s, int cache, qn_error *error) {
     qn_value_info info;
     info.size = sizeof info;
     for (int32_t v = 0; v < qn_graph_value_count(s->graph); v++) {
         if (qn_graph_value(s->graph, v, &info) != QN_OK || info.kind != QN_VALUE_PARAM) continue;
         qn_file_tensor t;
-        if (qn_file_entry(s->m->file, qn_file_find(s->m->file, QN_FILE_TENSORS, info.name), &t) == QN_OK) {
-            QN_TRY(qn_plan_lend(s->plan, info.name, &t.tensor, error));
-            continue;
-        }
         qn_tensor zeros;
         uint64_t bytes = 0;
+        int in_file = qn_file_entry(s->m->file, qn_file_find(s->m->file, QN_FILE_TENSORS, info.name), &t) == QN_OK;
+        if (in_file && !cache) QN_TRY(qn_plan_lend(s->plan, info.name, &t.tensor, error));
+        if (in_file || !cache) continue;
         qn_tensor_bytes(info.dtype, info.rank, info.shape, &bytes);
         qn_tensor_init(&zeros, info.dtype, info.rank, info.shape, NULL, bytes);
         QN_TRY(qn_plan_set(s->plan, info.name, &zeros, error));
         QN_TRY(qn_plan_keep(s->plan, info.name, error));
     }
+    return QN_OK;
+}
+
+qn_status qn_session_need_cache(qn_session *s, qn_error *error) {
+    if (!s->has_cache) QN_TRY(give_params(s, 1, error));
+    s->has_cache = 1;
     return QN_OK;
 }
 
@@ -91,7 +97,7 @@ static qn_status make_plan(qn_session *s, const qn_session_options *o, qn_error 
     options.device = o ? o->device : NULL;
     QN_TRY(qn_model_build(s->m, &s->shape, &s->graph, error));
     QN_TRY(qn_plan_create(s->graph, &options, &s->plan, error));
-    return give_params(s, error);
+    return give_params(s, 0, error);
 }
 
 qn_status qn_session_create(qn_model *model, const qn_session_options *options, qn_session **session, qn_error *error) {
@@ -266,6 +272,7 @@ qn_status qn_session_run(qn_session *s, const qn_session_part *parts, int n_part
     if (!s || !parts) return qn_error_set(error, QN_ARGUMENT, "a session and parts are needed");
     QN_TRY(check_parts(s, parts, n_parts, error));
     QN_TRY(need_rows(s, parts, n_parts, error));
+    QN_TRY(qn_session_need_cache(s, error));
     progress p = {parts, n_parts, qn_heap_zeroed((size_t)n_parts, sizeof(int32_t))};
     if (!p.done) return qn_error_set(error, QN_NO_MEMORY, "no memory for a run");
     qn_status status = run_groups(s, &p, error);

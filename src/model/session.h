@@ -37,8 +37,11 @@ struct qn_session {
     const float *results;
     float *rows;
     uint64_t rows_cap;
+    int has_cache;
     _Atomic int cancelled;
 };
+
+qn_status qn_session_need_cache(qn_session *s, qn_error *error);
 
 /* session_inputs.c: fills the inputs for `tokens` tokens of each of `count` sequences from `first` on, which stand at their lengths,
  * and hands them to the plan. `wanted` of them give results; they are in in.wanted. */

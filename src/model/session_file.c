@@ -149,6 +149,7 @@ static qn_status load(qn_session *s, int32_t sequence, FILE *file, const char *p
     for (int64_t i = 0; i < head.length && status == QN_OK; i++)
         if (have[i] < 0 || have[i] >= s->m->h.n_vocab)
             status = qn_error_set(error, QN_FORMAT, "%s: token %lld is none", path, (long long)i);
+    if (status == QN_OK) status = qn_session_need_cache(s, error);
     if (status == QN_OK) status = every_cache(s, sequence, head.length, read_cells, file, error);
     if (status == QN_OK) {
         memcpy(s->sequences[sequence].ids, have, (size_t)head.length * sizeof *have);

@@ -129,6 +129,7 @@ void qn_plan_packs_forget(qn_plan *p, const qn_plan_leaf *leaf);
 void qn_plan_packs_destroy(qn_plan *p);
 
 /* specialise.c */
+uint64_t qn_plan_leaf_bytes(const qn_plan *p); /* of all that are not lent */
 qn_status qn_plan_specialise(qn_plan *p, qn_error *error);
 void qn_plan_drop_specials(qn_plan *p);
 uint64_t qn_plan_arena_bytes(const qn_schedule *s);

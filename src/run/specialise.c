@@ -39,7 +39,7 @@ static qn_status match_leaves(qn_plan *p, qn_special *x, qn_error *error) {
     return QN_OK;
 }
 
-static uint64_t leaf_bytes(const qn_plan *p) {
+uint64_t qn_plan_leaf_bytes(const qn_plan *p) {
     uint64_t total = 0;
     for (size_t i = 0; i < p->leaves.n; i++)
         if (!p->leaves.at[i].lent) total += qn_plan_padded(p->leaves.at[i].capacity);
@@ -48,7 +48,7 @@ static uint64_t leaf_bytes(const qn_plan *p) {
 
 static qn_status check_cap(const qn_plan *p, qn_special *x, qn_error *error) {
     qn_plan_totals *t = &x->schedule->totals;
-    t->host_bytes = qn_plan_arena_bytes(x->schedule) + leaf_bytes(p) + t->packed_bytes;
+    t->host_bytes = qn_plan_arena_bytes(x->schedule) + qn_plan_leaf_bytes(p) + t->packed_bytes;
     t->device_bytes = x->device.bytes;
     if (!p->memory_cap || (t->host_bytes <= p->memory_cap && t->device_bytes <= p->memory_cap)) return QN_OK;
     return qn_error_set(error, QN_NO_MEMORY,
