@@ -1,5 +1,6 @@
 /* quern train: the example networks, trained on the CPU or a device, deterministic from seed to weights. */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -23,6 +24,7 @@ static const char
              "  --seed N        of the weights and of the order of the images (default 1)\n"
              "  --device vulkan[:N]\n"
              "  --require A     fail when the accuracy is below A percent\n"
+             "  --compare T     train on the CPU as well, and fail when a weight tensor is further off than T of its size\n"
              "  --profile[=DIR] record the training into DIR (default quern-profile); QUERN_PROFILE=DIR does the same\n";
 
 enum { BATCH = 64, PIXELS = 28 * 28, CLASSES = 10 };
@@ -30,7 +32,7 @@ enum { BATCH = 64, PIXELS = 28 * 28, CLASSES = 10 };
 typedef struct options {
     const char *data, *device, *profile;
     long epochs, images, threads, seed;
-    double require;
+    double require, compare;
 } options;
 
 typedef struct trainer {
@@ -246,6 +248,39 @@ static void finish(trainer *r) {
     free(r->labels);
 }
 
+/* Distance over length: one weight whose gradient is next to nothing may go either way. */
+static int compare_param(const trainer *r, const trainer *on_cpu, const net_param *p, double most) {
+    qn_error error = {QN_OK, ""};
+    qn_tensor a, b;
+    char name[160];
+    double apart = 0, length = 0;
+    snprintf(name, sizeof name, "%s'", p->name);
+    if (qn_plan_output(r->step, name, &a, &error) != QN_OK || qn_plan_output(on_cpu->step, name, &b, &error) != QN_OK)
+        return fail(name, &error);
+    const float *x = (const float *)(const void *)((const char *)a.data + a.offset);
+    const float *y = (const float *)(const void *)((const char *)b.data + b.offset);
+    for (int64_t i = 0; i < qn_tensor_count(&b); i++) {
+        apart += ((double)x[i] - (double)y[i]) * ((double)x[i] - (double)y[i]);
+        length += (double)y[i] * (double)y[i];
+    }
+    double off = sqrt(apart / (length > 0 ? length : 1));
+    printf("%-6s off by %.2g\n", p->name, off);
+    return off <= most || (fprintf(stderr, "quern train: %s is %.2g off, more than %.2g\n", p->name, off, most), 0);
+}
+
+/* The same training on the CPU, from the same seed. */
+static int compare(const trainer *r, const options *o, qn_pool *pool) {
+    trainer on_cpu;
+    options same = *o;
+    memset(&on_cpu, 0, sizeof on_cpu);
+    same.device = same.profile = NULL;
+    int good = prepare(&on_cpu, &same, NULL, pool) && train(&on_cpu, &same);
+    if (app_profile_end(&on_cpu.profile) != APP_OK) good = 0;
+    for (int i = 0; good && i < r->train->n_params; i++) good = compare_param(r, &on_cpu, &r->train->params[i], o->compare);
+    finish(&on_cpu);
+    return good;
+}
+
 static int run(const options *o) {
     trainer r;
     struct timespec from, to;
@@ -269,6 +304,7 @@ static int run(const options *o) {
     if (good)
         printf("accuracy %.2f %% of %u test images after %ld steps; weights %016llx; %.1f s\n", percent, r.check.n, r.t,
                (unsigned long long)hash, (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec));
+    good = good && (o->compare <= 0 || compare(&r, o, pool));
     finish(&r);
     qn_device_close(device);
     qn_pool_destroy(pool);
@@ -295,13 +331,14 @@ static int take(options *o, const char *word, const char *value, const char **ex
     if (strcmp(word, "--images") == 0) return whole(value, BATCH, 60000, &o->images);
     if (strcmp(word, "--threads") == 0) return whole(value, 0, 256, &o->threads);
     if (strcmp(word, "--seed") == 0) return whole(value, 0, 2147483647, &o->seed);
-    if (strcmp(word, "--require") != 0) return 0;
-    o->require = strtod(value, &end);
+    double *number = strcmp(word, "--require") == 0 ? &o->require : strcmp(word, "--compare") == 0 ? &o->compare : NULL;
+    if (!number) return 0;
+    *number = strtod(value, &end);
     return *value && !*end;
 }
 
 int cmd_train(int argc, char **argv) {
-    options o = {"../shared/data/mnist", NULL, NULL, 2, 0, 0, 1, 0};
+    options o = {"../shared/data/mnist", NULL, NULL, 2, 0, 0, 1, 0, 0};
     const char *example = NULL;
     if (train_wants_stories(argc, argv)) return train_stories(argc, argv);
     o.profile = app_profile_option(&argc, argv);

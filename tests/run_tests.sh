@@ -68,8 +68,8 @@ release_tests() {
     run release/check-grad build/qn_check grad
     run release/check-graphs build/qn_check graphs
     run release/check-kernels build/qn_check kernels
-    run release/example-train build/tests/example_train
-    run release/example-state build/tests/example_state
+    run release/example-train sh -c 'build/tests/example_train | tee /dev/stderr | grep -E "^step 400: loss 0\.[0-4]"'
+    run release/example-state sh -c 'build/tests/example_state | tee /dev/stderr | grep -x "0\.[0-9]* 1\.[0-9]* 2\.[0-9]* 3\.[0-9]*"'
     run release/plan-gpt2 sh -c 'build/quern plan --example gpt2 | tee build/plan.txt | grep -E "arena: 1\.0[0-9]+ times the lower bound"'
     run release/model-files python3 tests/format/check_cli.py build/quern
     if [ -d ../shared/data/zoo ]; then
@@ -81,6 +81,11 @@ release_tests() {
         run release/train-mnist sh -c 'one=$(build/quern train --example mnist --images 3200 --epochs 1 --threads 1 --require 85) &&
             two=$(build/quern train --example mnist --images 3200 --epochs 1 --threads 2 --require 85) &&
             echo "$one" && echo "$two" && [ "${one%;*}" = "${two%;*}" ]'
+        if build/quern devices | grep -q '^vulkan:0'; then
+            run release/train-vulkan build/quern train --example mnist --device vulkan --images 128 --epochs 1 --compare 1e-5
+        else
+            skip release/train-vulkan "no Vulkan device"
+        fi
     else
         skip release/train-mnist "no ../shared/data/mnist beside this checkout"
     fi

@@ -55,12 +55,16 @@ static void inputs_with_other_extents_specialise_the_plan(void **state) {
     assert_int_equal(qn_plan_create(g, NULL, &p, &e), QN_OK);
     set(p, "w", 2, (int64_t[]){5, 8}, w);
     static const int64_t extents[] = {64, 3, 17, 3, 64, 1};
+    const void *arena = NULL, *rows = NULL;
     for (size_t i = 0; i < sizeof extents / sizeof *extents; i++) {
         set(p, "x", 2, (int64_t[]){extents[i], 8}, x);
         assert_int_equal(qn_plan_run(p, NULL, &e), QN_OK);
         qn_tensor y;
         assert_int_equal(qn_plan_output(p, "y", &y, &e), QN_OK);
         assert_int_equal(y.shape[0], extents[i]);
+        if (i == 0) arena = p->memory, rows = qn_plan_leaf_find(p, "x")->memory;
+        assert_ptr_equal(p->memory, arena); /* what the whole bucket needed serves its prefixes */
+        assert_ptr_equal(qn_plan_leaf_find(p, "x")->memory, rows);
         float want = 0;
         for (int k = 0; k < 8; k++) want += x[(extents[i] - 1) * 8 + k] * w[4 * 8 + k];
         assert_true(fabsf(output(p, "y")[extents[i] * 5 - 1] - want) < 1e-5f);
