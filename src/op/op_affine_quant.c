@@ -1,6 +1,6 @@
-/* Weights as codes of 2 to 8 bits with a scale and a bias for each group of a row: w = code scale + bias. The codes of a row are one
- * stream of bits, the lowest bit first, stored in bytes or 32-bit words. Products decode in full precision and round nothing but
- * the result. */
+/* Weights as codes of 2 to 8 bits with a scale and a bias for each group of a row: w = code scale + bias. The codes of a row are
+ * one stream of bits, the lowest bit first, stored in bytes or 32-bit words. Products decode in full precision and round nothing
+ * but the result. */
 #include <math.h>
 
 #include "op/op_tape.h"
@@ -185,8 +185,8 @@ static double stored(const qn_tensor *t, char *row, int64_t i, double v) {
     return v;
 }
 
-/* Halves away from zero, of a quotient in the precision of the weights: what lies half way between two levels in their own numbers
- * is half way here too, although the scale was rounded. */
+/* Halves away from zero, of a quotient in the precision of the weights: what lies half way between two levels in their own
+ * numbers is half way here too, although the scale was rounded. */
 static uint32_t nearest(const qn_tensor *w, double v, double scale, double bias, double top) {
     double z = w->dtype == QN_DTYPE_F64 ? (v - bias) / scale : (double)((float)(v - bias) / (float)scale);
     z = round(z);

@@ -1,8 +1,9 @@
-/* Attention while decoding: masks and what their tiles ask for, ring caches of keys and values, one query over such a cache, and the
- * merging of attention that was computed in parts.
+/* Attention while decoding: masks and what their tiles ask for, ring caches of keys and values, one query over such a cache, and
+ * the merging of attention that was computed in parts.
  *
  * A cache of so many slots holds the last of them positions; position p lies in slot p mod slots. After the query's own key was
- * written at position p, min(p + 1, slots) keys are there, the oldest in slot 0 until the ring is full, then in (p + 1) mod slots. */
+ * written at position p, min(p + 1, slots) keys are there, the oldest in slot 0 until the ring is full, then in (p + 1) mod
+ * slots. */
 #include <math.h>
 
 #include "op/op_tape.h"

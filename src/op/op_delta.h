@@ -1,6 +1,6 @@
-/* The gated delta rule, token by token or by chunks. q and k are [B, T, key heads, K], v is [B, T, H, V], log decay g and beta are
- * [B, T, H], states [B, H, V, K]: a row of the state for each value. By chunks, with G the running sum of g in the chunk, A below the
- * diagonal, and S the state before the chunk:
+/* The gated delta rule, token by token or by chunks. q and k are [B, T, key heads, K], v is [B, T, H, V], log decay g and beta
+ * are [B, T, H], states [B, H, V, K]: a row of the state for each value. By chunks, with G the running sum of g in the chunk, A
+ * below the diagonal, and S the state before the chunk:
  *
  *   A_ij = beta_i k_i.k_j e^(G_i - G_j)    T = (1 + A)^-1    U = T beta V    W = T beta e^G K    F = U - W S^T
  *   S <- e^(G_n) S + sum_i e^(G_n - G_i) F_i k_i^T    y_i = scale (e^(G_i) S q_i + sum over j <= i of q_i.k_j e^(G_i - G_j) F_j)

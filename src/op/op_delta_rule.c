@@ -1,9 +1,10 @@
-/* The gated delta rule as one op, with its reverse pass: a matrix state that decays, is corrected towards v by how far its answer to k is
- * off, and is read by q. Token by token
+/* The gated delta rule as one op, with its reverse pass: a matrix state that decays, is corrected towards v by how far its answer
+ * to k is off, and is read by q. Token by token
  *
  *   S <- e^g S,   d = beta (v - S k),   S <- S + d k^T,   y = scale S q
  *
- * or by chunks (op_delta.h), which gives the same up to rounding. gated_delta_net is ggml's form of it, with keys as wide as values. */
+ * or by chunks (op_delta.h), which gives the same up to rounding. gated_delta_net is ggml's form of it, with keys as wide as
+ * values. */
 #include <math.h>
 
 #include "op/op_delta.h"

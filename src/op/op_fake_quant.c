@@ -1,6 +1,6 @@
-/* Quantising on the way, for training: fake_quant rounds weights to the levels that a scale and a bias of their group make, qdq takes
- * them through a block dtype and back. Neither has a useful derivative, so their gradients pass straight through the rounding. With
- * z = (w - bias) / scale, q = z rounded and cut to the bins, and I = 1 where z is among them:
+/* Quantising on the way, for training: fake_quant rounds weights to the levels that a scale and a bias of their group make, qdq
+ * takes them through a block dtype and back. Neither has a useful derivative, so their gradients pass straight through the
+ * rounding. With z = (w - bias) / scale, q = z rounded and cut to the bins, and I = 1 where z is among them:
  *     dw = g I,   dscale = sum of g (q - I z),   dbias = sum of g (1 - I) */
 #include <math.h>
 

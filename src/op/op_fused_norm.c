@@ -1,5 +1,5 @@
-/* What fusion makes around rms_norm, and of a short convolution with its state. References run the references of what was fused, one
- * after the other over the destination, so a fused op gives the bits of its parts. */
+/* What fusion makes around rms_norm, and of a short convolution with its state. References run the references of what was fused,
+ * one after the other over the destination, so a fused op gives the bits of its parts. */
 #include "op/op_fused.h"
 #include "op/product.h"
 

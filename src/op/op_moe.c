@@ -1,5 +1,5 @@
-/* Mixtures of experts: which experts a token goes to and by what weights, and the sum of what they gave. Models differ in how scores
- * become weights; the attributes of moe_route name the conventions:
+/* Mixtures of experts: which experts a token goes to and by what weights, and the sum of what they gave. Models differ in how
+ * scores become weights; the attributes of moe_route name the conventions:
  *
  *   score 0, renorm           softmax over all experts, the k largest, divided by their sum
  *   score 0, renorm, scale    the same, then times a scale of each expert, without a second division

@@ -1,5 +1,5 @@
-/* Rotary embedding by two positions, for patches of images: the first half of a head turns by the column, the second by the row, each
- * as a head of its own with channels half of it apart. */
+/* Rotary embedding by two positions, for patches of images: the first half of a head turns by the column, the second by the row,
+ * each as a head of its own with channels half of it apart. */
 #include <math.h>
 
 #include "op/op_emit.h"

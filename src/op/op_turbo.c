@@ -1,8 +1,8 @@
-/* The Walsh-Hadamard transform, and the codes of turned vectors that caches are kept in. A vector is turned by R x = H (s x), with
- * s a fixed vector of signs: without it, what is regular in x would survive the transform. R keeps lengths and angles, so scores of
- * turned queries and keys are the scores, and the sum of turned values is turned back once. The turned coordinates are close to
- * normally distributed, whatever x was; each 256 of them are divided by their root mean square and rounded to the levels of the best
- * quantiser of a normal variable (codebooks.def). */
+/* The Walsh-Hadamard transform, and the codes of turned vectors that caches are kept in. A vector is turned by R x = H (s x),
+ * with s a fixed vector of signs: without it, what is regular in x would survive the transform. R keeps lengths and angles, so
+ * scores of turned queries and keys are the scores, and the sum of turned values is turned back once. The turned coordinates are
+ * close to normally distributed, whatever x was; each 256 of them are divided by their root mean square and rounded to the levels
+ * of the best quantiser of a normal variable (codebooks.def). */
 #include "op/turbo.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* Vectors as codes: rotated, so that no coordinate stands out, and then rounded to the levels that suit a normal distribution best.
- * What tq_encode writes, tq_decode and cache_attention read. */
+/* Vectors as codes: rotated, so that no coordinate stands out, and then rounded to the levels that suit a normal distribution
+ * best. What tq_encode writes, tq_decode and cache_attention read. */
 #ifndef QN_OP_TURBO_H
 #define QN_OP_TURBO_H
 

@@ -122,14 +122,15 @@ static qn_status claim(fuser *f, const qn_match *m, int32_t at) {
 static const char *try_building(fuser *f, const qn_match *m) {
     qn_val out[QN_MAX_DST];
     const char *why = NULL;
-    int n_out = 1;
+    const qn_ir_node *root = &f->facts.g->nodes.at[m->node[0]];
+    int n_out = root->n_out;
     if (!f->trial && qn_ir_rebuild(f->facts.g, NULL, NULL, NULL, &f->trial, f->run->error) != QN_OK) return "no memory";
     qn_graph *t = f->trial;
     qn_pass_mark mark = qn_pass_mark_of(t);
     for (int k = 1; k < m->n_nodes; k++) n_out += m->tee[k];
     if (!qn_rule_build(m, t, m->value, n_out, out)) return "the fused op does not take it";
-    if (!qn_pass_same_type(&t->values.at[out[0]], &t->values.at[t->nodes.at[m->node[0]].out]))
-        why = "the fused op gives another type";
+    for (int k = 0; k < root->n_out; k++)
+        if (!qn_pass_same_type(&t->values.at[out[k]], &t->values.at[root->out + k])) why = "the fused op gives another type";
     qn_pass_roll_back(t, mark);
     return why;
 }
@@ -157,8 +158,10 @@ static qn_status look_at(fuser *f, int32_t node) {
 static qn_status replace(qn_rebuild *r, const fusion *x) {
     fuser *f = r->user;
     const qn_match *m = &x->match;
-    qn_val values[QN_RULE_VALUES], out[QN_MAX_DST], was[QN_MAX_DST] = {r->from->nodes.at[m->node[0]].out};
-    int n_out = 1;
+    const qn_ir_node *root = &r->from->nodes.at[m->node[0]];
+    qn_val values[QN_RULE_VALUES], out[QN_MAX_DST], was[QN_MAX_DST];
+    int n_out = root->n_out;
+    for (int i = 0; i < n_out; i++) was[i] = root->out + i;
     for (int i = 1; i < m->n_nodes; i++) {
         qn_val v = r->from->nodes.at[m->node[i]].out;
         if (m->tee[i] && (f->facts.is_output[v] || qn_pass_use_count(&f->facts, v) > uses_inside(m, v))) was[n_out++] = v;

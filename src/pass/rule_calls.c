@@ -84,7 +84,28 @@ CALL(result_dtype) {
     return give(result, root_of(m)->shape.dtype);
 }
 
+static int last_extent(const qn_match *m, const qn_rule_arg *arg, double *n) {
+    const qn_shape *x = &value_of(m, arg)->shape;
+    *n = (double)x->d[x->rank - 1];
+    return !qn_dim_is_symbolic(x->d[x->rank - 1]) && *n > 0;
+}
+
+CALL(per_column) {
+    double n;
+    return last_extent(m, &arg[1], &n) && give(result, arg[0].number.f / n);
+}
+
+CALL(root_column) {
+    double n;
+    return last_extent(m, arg, &n) && give(result, 1 / sqrt(n));
+}
+
 /* ---- Conditions on numbers */
+
+CALL(positive) {
+    UNUSED;
+    return arg[0].number.f > 0;
+}
 
 CALL(power_of_two) {
     UNUSED;
@@ -147,6 +168,21 @@ CALL(real) {
 CALL(wide) {
     UNUSED;
     return dtype_of(m, arg) == QN_DTYPE_F32 || dtype_of(m, arg) == QN_DTYPE_F64;
+}
+
+CALL(has_dtype) {
+    UNUSED;
+    return dtype_of(m, &arg[0]) == (uint32_t)arg[1].number.i;
+}
+
+CALL(blocks) {
+    UNUSED;
+    return qn_is_block(dtype_of(m, arg));
+}
+
+CALL(block_dtype) {
+    UNUSED;
+    return qn_is_block((uint32_t)arg[0].number.i);
 }
 
 /* Bits that a dtype keeps of a number, and the range of its exponents; integers as if they were floats of their width. */
@@ -253,6 +289,20 @@ CALL(keeps_last) {
     const qn_dims *s = &arg[0].number.list;
     const qn_shape *x = &value_of(m, &arg[1])->shape;
     return s->rank > 0 && s->d[s->rank - 1] == x->d[x->rank - 1];
+}
+
+CALL(second_axis) {
+    UNUSED;
+    return arg[0].number.list.rank == 1 && arg[0].number.list.d[0] == 1;
+}
+
+CALL(column_of) {
+    UNUSED;
+    const qn_dims *s = &arg[0].number.list;
+    const qn_shape *x = &value_of(m, &arg[1])->shape;
+    for (int i = 0; i < s->rank && s->rank == x->rank; i++)
+        if (s->d[i] != (i < s->rank - 1 ? x->d[i] : 1)) return 0;
+    return s->rank == x->rank;
 }
 
 CALL(channels) {

@@ -14,7 +14,8 @@
  * attributes of the same names. There attributes are expressions: numbers, variables and functions of variables and values,
  * f($a, x). Conditions are functions as well, separated by commas. Functions are in rule_calls.def.
  *
- * Patterns are trees. A match says nothing about other users of what lies inside it: that is the business of who applies it. */
+ * Patterns are trees, but a term that is written twice may be one node. A root with several outputs is replaced by an op with as
+ * many, in their order. A match says nothing about other users of what lies inside it: that is the business of who applies it. */
 #ifndef QN_PASS_TERMS_H
 #define QN_PASS_TERMS_H
 
@@ -27,7 +28,7 @@ enum {
     QN_RULE_VALUES = 12,
     QN_RULE_VARS = 12,
     QN_RULE_ATTRS = 6,
-    QN_RULE_EXPRS = 16,
+    QN_RULE_EXPRS = 24,
     QN_RULE_CALL_ARGS = 4,
     QN_RULE_CONDITIONS = 4
 };

@@ -99,13 +99,21 @@ static int match_sources(const qn_term *t, const qn_ir_node *n, int32_t number, 
     return 1;
 }
 
+/* A term that is written twice may be one node: that is noted once. */
+static int take_node(qn_match *m, int32_t number, int tee) {
+    for (int i = 0; i < m->n_nodes; i++)
+        if (m->node[i] == number) return 1;
+    if (m->n_nodes == QN_RULE_NODES) return 0;
+    m->tee[m->n_nodes] = (uint8_t)tee;
+    m->node[m->n_nodes++] = number;
+    return 1;
+}
+
 static int match_node(const qn_rule *rule, int term, int32_t number, qn_match *m) {
     const qn_term *t = &rule->term[term];
     const qn_ir_node *n = &m->g->nodes.at[number];
     int general = n->op == t->op && (t->subop < 0 || n->subop == t->subop), seed = t->other >= 0 && n->op == t->other;
-    if ((!general && !seed) || m->n_nodes == QN_RULE_NODES) return 0;
-    m->tee[m->n_nodes] = (uint8_t)t->tee;
-    m->node[m->n_nodes++] = number;
+    if ((!general && !seed) || !take_node(m, number, t->tee)) return 0;
     if (t->rest) m->rest = number;
     if (t->subop_var >= 0) {
         qn_rule_value v = {.f = n->subop, .i = n->subop};
@@ -148,13 +156,22 @@ static int match_value(const qn_rule *rule, int term, qn_val v, int32_t reader, 
     return 1;
 }
 
+/* A root with several outputs needs a replacement with as many, none of them taken by a value from inside. */
+static int outputs_fit(const qn_rule *rule, const qn_ir_node *n) {
+    const qn_term *to = &rule->term[rule->replacement];
+    if (n->n_out == 1) return 1;
+    for (int i = 0; i < rule->n_terms; i++)
+        if (rule->term[i].tee) return 0;
+    return to->kind == QN_TERM_NODE && qn_op_describe(to->op)->n_dst == qn_op_describe(n->op)->n_dst;
+}
+
 int qn_rule_match(const qn_rule *rule, const qn_graph *g, int32_t node, qn_match *m) {
     m->rule = rule;
     m->g = g;
     m->has_value = m->has_var = 0;
     m->n_nodes = 0;
     m->rest = -1;
-    return g->nodes.at[node].n_out == 1 && match_node(rule, rule->pattern, node, m);
+    return outputs_fit(rule, &g->nodes.at[node]) && match_node(rule, rule->pattern, node, m);
 }
 
 const char *qn_rule_refuted(const qn_match *m) {
