@@ -210,7 +210,8 @@ static void a_cap_covers_bodies(void **state) {
     qn_graph *g = parse(
         "quern graph 1\ninput %x f32[1000]\n%y = scan_loop %x {n_carry=1, length=3, body={\n  input %x f32[1000]\n"
         "  %1 = sin %x\n  %2 = cos %x\n  %3 = mul %1 %2\n  %4 = add %1 %3\n  output %4 \"x\"\n}}\noutput %y \"y\"\n");
-    qn_plan *p = plan_of(g);
+    const uint32_t flags = QN_PLAN_NO_PASSES | QN_PLAN_REFERENCE; /* no scratch of kernels beside what the loop itself needs */
+    qn_plan *p = plan_with(g, &(qn_plan_options){.size = sizeof(qn_plan_options), .flags = flags});
     qn_plan_totals t = {.size = sizeof t};
     qn_error error;
     assert_int_equal(qn_plan_describe(p, &t), QN_OK);
@@ -218,7 +219,7 @@ static void a_cap_covers_bodies(void **state) {
                 t.scratch_bytes < 5 * 4096); /* two carries, and what the body needs at once */
     assert_int_equal(t.n_steps, 5);
     qn_plan_destroy(p);
-    qn_plan_options o = {.size = sizeof o, .memory_cap = t.host_bytes};
+    qn_plan_options o = {.size = sizeof o, .memory_cap = t.host_bytes, .flags = flags};
     assert_int_equal(qn_plan_create(g, &o, &p, &error), QN_OK);
     qn_plan_destroy(p);
     o.memory_cap = t.host_bytes - 1;
