@@ -8,10 +8,19 @@ all:
 	@test -f build/build.ninja || cmake --preset release
 	@cmake --build build
 
-demo: bootstrap all
-	build/quern ops | sed -n '1,20p'
-	build/quern ops soft_max
-	build/quern bench dispatch
+# Our own model tells a tale; what its plan allocates; where the time went, as a page.
+demo:
+	@tools/bootstrap.sh demo
+	@test -f build/build.ninja || cmake --preset release
+	@cmake --build build --target quern_app
+	@rm -rf build/demo-profile
+	@echo
+	build/quern run -m models/stories.gguf -p "Once upon a time" --seed 7 --profile=build/demo-profile
+	@echo
+	build/quern plan -m models/stories.gguf
+	@echo
+	@build/quern profile html build/demo-profile -o build/demo.html && echo "the profile: open build/demo.html in a browser" || \
+		echo "no page: it is bundled with npm, which was not there when the build was configured"
 
 test: bootstrap
 	@tests/run_tests.sh
