@@ -7,7 +7,7 @@
 
 enum { MASK_NONE = 0, MASK_CAUSAL = 1, MASK_CUSTOM = 2, MASK_SLIDING = 3, MASK_BIAS = 4 };
 
-static qn_attend_side side_of(const qn_tensor *t, int layout) {
+qn_attend_side qn_attend_side_of(const qn_tensor *t, int layout) {
     qn_attend_side side = {t->data ? qn_at(t, 0) : NULL, qn_nb(t, 3), qn_nb(t, layout ? 1 : 2), qn_nb(t, layout ? 2 : 1),
                            t->dtype};
     return side;
@@ -22,15 +22,13 @@ static qn_attend_side mask_side(const qn_tensor *mask) {
     return side;
 }
 
-static qn_attend describe(const qn_call *c) {
+qn_attend qn_attend_describe(const qn_call *c, const qn_tensor *mask) {
     const qn_attr_attention *at = c->attr;
-    const qn_tensor *q = c->src[0], *k = c->src[1], *mask = c->n_src > 3 ? c->src[3] : NULL,
-                    *lse = c->n_dst > 1 ? c->dst[1] : NULL;
+    const qn_tensor *q = c->src[0], *k = c->src[1];
     int head = at->layout ? 1 : 2, seq = at->layout ? 2 : 1;
-    qn_attend a = {.q = side_of(q, at->layout),
-                   .k = side_of(k, at->layout),
-                   .v = side_of(c->src[2], at->layout),
-                   .y = side_of(c->dst[0], at->layout),
+    qn_attend a = {.q = qn_attend_side_of(q, at->layout),
+                   .k = qn_attend_side_of(k, at->layout),
+                   .v = qn_attend_side_of(c->src[2], at->layout),
                    .mask_heads = 1,
                    .mask_batches = 1};
     a.batches = qn_ne(q, 3);
@@ -51,18 +49,24 @@ static qn_attend describe(const qn_call *c) {
         a.mask_heads = qn_ne(mask, 2);
         a.mask_batches = qn_ne(mask, 3);
     }
-    if (lse) {
-        a.lse = lse->data ? qn_at(lse, 0) : NULL;
-        a.lse_batch = qn_nb(lse, 2);
-        a.lse_head = qn_nb(lse, 1);
-        a.lse_place = qn_nb(lse, 0);
-    }
+    return a;
+}
+
+static qn_attend forward_of(const qn_call *c) {
+    const qn_tensor *lse = c->n_dst > 1 ? c->dst[1] : NULL;
+    qn_attend a = qn_attend_describe(c, c->n_src > 3 ? c->src[3] : NULL);
+    a.y = qn_attend_side_of(c->dst[0], ((const qn_attr_attention *)c->attr)->layout);
+    if (!lse) return a;
+    a.lse = lse->data ? qn_at(lse, 0) : NULL;
+    a.lse_batch = qn_nb(lse, 2);
+    a.lse_head = qn_nb(lse, 1);
+    a.lse_place = qn_nb(lse, 0);
     return a;
 }
 
 static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     (void)s;
-    qn_attend a = describe(c);
+    qn_attend a = forward_of(c);
     qn_attend_cut cut;
     if (qn_attend_plan(&a, &cut)) qn_attend_part(&a, &cut, c->workspace, phase, part);
 }
@@ -79,7 +83,7 @@ int QN_K(attention)(const qn_call *c, qn_cpu_step *s) {
     }
     if (lse && lse->dtype != QN_DTYPE_F32) return 0;
     if (at->q_offset > INT64_MAX / 4) return 0;
-    qn_attend a = describe(c);
+    qn_attend a = forward_of(c);
     qn_attend_cut cut;
     return qn_attend_plan(&a, &cut) && qn_attend_step(s, &cut, run);
 }

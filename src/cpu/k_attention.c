@@ -10,14 +10,7 @@
 
 enum { KEYS = QN_ATTEND_KEYS, SPAN = QN_ATTEND_SPAN };
 
-/* e^x for x <= 0; what is below the smallest normal number is 0. NaN passes. */
-static inline vf exp_below(vf x) {
-    vf low = vf_set1(-87.0f), r;
-    vf n = vf_reduce_ln2(vf_max(low, x), &r);
-    vf e = vf_fma(r * r, vf_exp_tail(r), r) + vf_set1(1.0f);
-    return vf_select(x < low, vf_zero(), e * vf_two_to(n));
-}
-static inline float exp_one(float x) { return exp_below(vf_set1(x))[0]; }
+static inline float exp_one(float x) { return qn_attend_exp(vf_set1(x))[0]; }
 
 static inline vf vf_add(vf a, vf b) { return a + b; }
 static inline float most_of(vf a) {
@@ -90,18 +83,9 @@ int qn_attend_plan(const qn_attend *a, qn_attend_cut *cut) {
 
 /* ---- One block of keys */
 
-/* Where a tile is: the rows from `first` on of key head `head` of a batch. */
-typedef struct place {
-    int64_t batch, head, first;
-    int rows;
-} place;
-
-static int64_t query_of(const qn_attend *a, const place *at, int r) { return (at->first + r) / a->group; }
-static int64_t head_of(const qn_attend *a, const place *at, int r) { return at->head * a->group + (at->first + r) % a->group; }
-
 /* What the mask adds to n keys from j on; 0 when it leaves none of them. */
-static int bias_of_row(const qn_attend *a, const place *at, int r, int64_t j, int n, float *bias) {
-    int64_t i = query_of(a, at, r), h = head_of(a, at, r);
+static int bias_of_row(const qn_attend *a, const qn_attend_place *at, int r, int64_t j, int n, float *bias) {
+    int64_t i = qn_attend_query(a, at, r), h = qn_attend_head(a, at, r);
     const vf none = vf_set1(-INFINITY);
     vi live = vi_set1(0);
     if (a->kind == QN_ATTEND_BAND) {
@@ -135,10 +119,10 @@ static int bias_of_row(const qn_attend *a, const place *at, int r, int64_t j, in
 }
 
 /* The biases of a tile; 0 when no row sees any of these keys. */
-static int bias_of_tile(const qn_attend *a, const place *at, const slot *s, int64_t j, int n) {
+int qn_attend_bias(const qn_attend *a, const qn_attend_place *at, float *tile, int64_t j, int n) {
     int any = 0;
     for (int r = 0; r < at->rows; r++) {
-        float *bias = s->bias + r * KEYS;
+        float *bias = tile + r * KEYS;
         int seen = bias_of_row(a, at, r, j, n, bias);
         for (int p = 0; !seen && p < KEYS; p += VF_N) vf_store(bias + p, vf_set1(-INFINITY));
         any |= seen;
@@ -172,7 +156,7 @@ static void weigh_row(const qn_attend *a, const slot *s, int r, int n, int maske
         return;
     }
     for (int p = 0; p < KEYS; p += VF_N) {
-        vf w = exp_below(vf_load(scores + p) - vf_set1(now));
+        vf w = qn_attend_exp(vf_load(scores + p) - vf_set1(now));
         vf_store(scores + p, w);
         sum += w;
     }
@@ -182,16 +166,12 @@ static void weigh_row(const qn_attend *a, const slot *s, int r, int n, int maske
     s->sum[r] = s->sum[r] * factor + sum_of(sum);
 }
 
-static const char *side_row(const qn_attend_side *side, int64_t batch, int64_t head, int64_t i) {
-    return side->data + batch * side->batch + head * side->head + i * side->place;
-}
-
 /* Keys [j, j + n) for all rows of a tile. */
-static void attend_block(const qn_attend *a, const place *at, const slot *s, int64_t j, int n) {
+static void attend_block(const qn_attend *a, const qn_attend_place *at, const slot *s, int64_t j, int n) {
     int64_t pitch = whole_vectors(a->wide);
     int masked = a->kind != QN_ATTEND_ALL;
-    if (masked && !bias_of_tile(a, at, s, j, n)) return;
-    const char *k = side_row(&a->k, at->batch, at->head, j), *v = side_row(&a->v, at->batch, at->head, j);
+    if (masked && !qn_attend_bias(a, at, s->bias, j, n)) return;
+    const char *k = qn_attend_row(&a->k, at->batch, at->head, j), *v = qn_attend_row(&a->v, at->batch, at->head, j);
     int direct = is_plain(a->v.dtype) && pitch == a->wide && (at->rows <= 6 || a->v.dtype == QN_DTYPE_F32);
     const char *ahead = direct && at->rows <= 6 ? v : NULL; /* with few rows it is memory that takes the time */
     if (is_plain(a->k.dtype)) qn_attend_turn(k, a->k.place, a->k.dtype, n, a->deep, s->keys, ahead, a->v.place);
@@ -235,7 +215,7 @@ static void attend_block(const qn_attend *a, const place *at, const slot *s, int
 
 /* ---- Spans and rows */
 
-static void begin_span(const qn_attend *a, const place *at, const slot *s) {
+static void begin_span(const qn_attend *a, const qn_attend_place *at, const slot *s) {
     memset(s->sums, 0, (size_t)(at->rows * whole_vectors(a->wide)) * sizeof *s->sums);
     for (int r = 0; r < at->rows; r++) {
         s->top[r] = -INFINITY;
@@ -243,7 +223,7 @@ static void begin_span(const qn_attend *a, const place *at, const slot *s) {
     }
 }
 
-static void attend_span(const qn_attend *a, const place *at, const slot *s, int64_t span) {
+static void attend_span(const qn_attend *a, const qn_attend_place *at, const slot *s, int64_t span) {
     int64_t end = (span + 1) * SPAN < a->keys ? (span + 1) * SPAN : a->keys;
     begin_span(a, at, s);
     for (int64_t j = span * SPAN; j < end; j += KEYS) attend_block(a, at, s, j, end - j < KEYS ? (int)(end - j) : KEYS);
@@ -283,24 +263,24 @@ static void finish_row(const qn_attend *a, int64_t b, int64_t h, int64_t i, cons
             top = sink;
         } else if (sink != -INFINITY) sum += exp_one(sink - top);
     }
-    store_row(&a->y, (char *)(uintptr_t)side_row(&a->y, b, h, i), total, sum == 0 ? 0 : factor / sum, a->wide);
+    store_row(&a->y, (char *)(uintptr_t)qn_attend_row(&a->y, b, h, i), total, sum == 0 ? 0 : factor / sum, a->wide);
     if (!a->lse) return;
     float lse = sum == 0 ? -INFINITY : top + vf_log(vf_set1(sum))[0];
     memcpy(a->lse + b * a->lse_batch + h * a->lse_head + i * a->lse_place, &lse, sizeof lse);
 }
 
-static void fetch_queries(const qn_attend *a, const place *at, const slot *s) {
+static void fetch_queries(const qn_attend *a, const qn_attend_place *at, const slot *s) {
     for (int r = 0; r < at->rows; r++) {
-        const char *row = side_row(&a->q, at->batch, head_of(a, at, r), query_of(a, at, r));
+        const char *row = qn_attend_row(&a->q, at->batch, qn_attend_head(a, at, r), qn_attend_query(a, at, r));
         qn_attend_widen(row, 0, a->q.dtype, 1, a->deep, s->q + r * a->deep, a->deep);
     }
 }
 
 /* ---- Parts */
 
-static place place_of(const qn_attend *a, const qn_attend_cut *cut, int64_t unit) {
+static qn_attend_place place_of(const qn_attend *a, const qn_attend_cut *cut, int64_t unit) {
     int64_t key_heads = a->heads / a->group, rows = a->queries * a->group;
-    place at = {unit / cut->tiles / key_heads, unit / cut->tiles % key_heads, unit % cut->tiles * cut->tile, 0};
+    qn_attend_place at = {unit / cut->tiles / key_heads, unit / cut->tiles % key_heads, unit % cut->tiles * cut->tile, 0};
     at.rows = (int)(rows - at.first < cut->tile ? rows - at.first : cut->tile);
     return at;
 }
@@ -311,7 +291,7 @@ static float *partial_of(const qn_attend_cut *cut, float *workspace, int64_t uni
 
 /* Sums of one span are kept: the sums, then the highest score and the total weight. */
 static void run_span(const qn_attend *a, const qn_attend_cut *cut, float *workspace, const slot *s, int64_t unit) {
-    place at = place_of(a, cut, unit / cut->spans);
+    qn_attend_place at = place_of(a, cut, unit / cut->spans);
     int64_t pitch = whole_vectors(a->wide);
     fetch_queries(a, &at, s);
     attend_span(a, &at, s, unit % cut->spans);
@@ -324,7 +304,7 @@ static void run_span(const qn_attend *a, const qn_attend_cut *cut, float *worksp
 }
 
 static void run_tile(const qn_attend *a, const qn_attend_cut *cut, const slot *s, int64_t unit) {
-    place at = place_of(a, cut, unit);
+    qn_attend_place at = place_of(a, cut, unit);
     int64_t pitch = whole_vectors(a->wide);
     fetch_queries(a, &at, s);
     memset(s->totals, 0, (size_t)(at.rows * pitch) * sizeof *s->totals);
@@ -338,7 +318,8 @@ static void run_tile(const qn_attend *a, const qn_attend_cut *cut, const slot *s
             merge_span(s->totals + r * pitch, s->all_top + r, s->all_sum + r, s->sums + r * pitch, s->top[r], s->sum[r], pitch);
     }
     for (int r = 0; r < at.rows; r++)
-        finish_row(a, at.batch, head_of(a, &at, r), query_of(a, &at, r), s->totals + r * pitch, s->all_top[r], s->all_sum[r]);
+        finish_row(a, at.batch, qn_attend_head(a, &at, r), qn_attend_query(a, &at, r), s->totals + r * pitch, s->all_top[r],
+                   s->all_sum[r]);
 }
 
 /* Rows of the output, each the merger of its spans. */

@@ -8,6 +8,7 @@
 #define QN_CPU_K_ATTENTION_H
 
 #include "cpu/kernel.h"
+#include "cpu/simd/simd_math.h"
 
 enum { QN_ATTEND_KEYS = 64, QN_ATTEND_SPAN = 512, QN_ATTEND_ROWS = 96 }; /* keys of a block and of a span, most rows of a tile */
 
@@ -58,6 +59,38 @@ static inline int qn_attend_step(qn_cpu_step *s, const qn_attend_cut *cut, qn_cp
     s->parts[1] = cut->parts[1];
     s->workspace = (size_t)cut->workspace;
     return 1;
+}
+
+/* What attention and attention_back have in common; y and lse are left out. mask may be NULL. */
+#define qn_attend_describe QN_K(attend_describe)
+qn_attend qn_attend_describe(const qn_call *c, const qn_tensor *mask);
+/* One of their tensors by their attributes' layout. */
+#define qn_attend_side_of QN_K(attend_side_of)
+qn_attend_side qn_attend_side_of(const qn_tensor *t, int layout);
+
+/* Where a tile is: the rows from `first` on of key head `head` of a batch. Row r of them is a query of one head. */
+typedef struct qn_attend_place {
+    int64_t batch, head, first;
+    int rows;
+} qn_attend_place;
+
+static inline int64_t qn_attend_query(const qn_attend *a, const qn_attend_place *at, int r) { return (at->first + r) / a->group; }
+static inline int64_t qn_attend_head(const qn_attend *a, const qn_attend_place *at, int r) {
+    return at->head * a->group + (at->first + r) % a->group;
+}
+static inline const char *qn_attend_row(const qn_attend_side *side, int64_t batch, int64_t head, int64_t i) {
+    return side->data + batch * side->batch + head * side->head + i * side->place;
+}
+/* What the mask adds to the n keys from j on for the rows of a tile, QN_ATTEND_KEYS each; 0 when no row sees any of them. */
+#define qn_attend_bias QN_K(attend_bias)
+int qn_attend_bias(const qn_attend *a, const qn_attend_place *at, float *bias, int64_t j, int n);
+
+/* e^x for x <= 0; what is below the smallest normal number is 0. NaN passes. */
+static inline vf qn_attend_exp(vf x) {
+    vf low = vf_set1(-87.0f), r;
+    vf n = vf_reduce_ln2(vf_max(low, x), &r);
+    vf e = vf_fma(r * r, vf_exp_tail(r), r) + vf_set1(1.0f);
+    return vf_select(x < low, vf_zero(), e * vf_two_to(n));
 }
 
 /* ---- The products of a tile (k_attention_tile.c) */

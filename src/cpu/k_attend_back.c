@@ -1,0 +1,259 @@
+/* attention_back. A part takes whole key heads: their dk and dv, and the dq of the queries that read them, so that nothing is shared.
+ * A tile of rows goes over the keys twice: for its sums, and for the gradients. With P the weights and D = <g, result> less the
+ * gradient of the logarithm of their sum: dv = PT g, dS = P (g vT - D), dX = scale dS bend, dq = dX k, dk = dXT q. */
+#include <math.h>
+
+#include "cpu/k_attention.h"
+#include "cpu/k_copy.h"
+#include "cpu/simd/simd_dot.h"
+#include "cpu/simd/simd_math.h"
+
+enum { KEYS = QN_ATTEND_KEYS, ROWS = 64 }; /* rows of a tile: as many as qn_attend_turn turns at once */
+
+static inline vf vf_add(vf a, vf b) { return a + b; }
+static inline float most_of(vf a) {
+    VI_FOLD(a, vf_max);
+    return a[0];
+}
+static inline float sum_of(vf a) {
+    VI_FOLD(a, vf_add);
+    return a[0];
+}
+
+static int64_t whole_vectors(int64_t n) { return (n + VF_N - 1) / VF_N * VF_N; }
+
+/* Rows of queries, keys and values as f32 and turned, the squares between them, and the sums. */
+typedef struct slot {
+    float *q, *g, *k, *v, *kt, *vt;
+    float *scores, *bend, *pays, *bias, *turned, *pull;
+    float *dq, *dk, *dv;
+    float *top, *sum, *share, *level, *ones;
+    int64_t floats;
+} slot;
+
+static slot slot_at(const qn_attend *a, float *base) {
+    slot s;
+    int64_t at = 0, deep = whole_vectors(a->deep), wide = whole_vectors(a->wide);
+#define TAKE(field, count) s.field = base ? base + at : NULL, at += ((count) + 15) / 16 * 16
+    TAKE(q, ROWS * deep);
+    TAKE(g, ROWS * wide);
+    TAKE(k, KEYS * deep);
+    TAKE(v, KEYS * wide);
+    TAKE(kt, KEYS * deep);
+    TAKE(vt, KEYS * wide);
+    TAKE(scores, ROWS * KEYS);
+    TAKE(bend, ROWS * KEYS);
+    TAKE(pays, ROWS * KEYS);
+    TAKE(bias, ROWS * KEYS);
+    TAKE(turned, ROWS * KEYS);
+    TAKE(pull, ROWS * KEYS);
+    TAKE(dq, ROWS * deep);
+    TAKE(dk, a->keys * deep);
+    TAKE(dv, a->keys * wide);
+    TAKE(top, ROWS);
+    TAKE(sum, ROWS);
+    TAKE(share, ROWS);
+    TAKE(level, ROWS);
+    TAKE(ones, ROWS);
+#undef TAKE
+    s.floats = at;
+    return s;
+}
+
+static void product(int rows, int64_t wide, int depth, const float *a, int64_t lda, const float *b, int64_t ldb, float *c,
+                    int64_t ldc, const float *factor) {
+    qn_attend_product(&(qn_attend_sum){.rows = rows,
+                                       .depth = depth,
+                                       .wide = wide,
+                                       .a = a,
+                                       .lda = lda,
+                                       .b = (const char *)b,
+                                       .ldb = ldb * 4,
+                                       .dtype = QN_DTYPE_F32,
+                                       .c = c,
+                                       .ldc = ldc,
+                                       .factor = factor});
+}
+
+/* Products of a row become scores; bend says how fast a score follows its product. */
+static void score_row(const qn_attend *a, const slot *s, int r, int n, int masked) {
+    static const float ones[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    const vf none = vf_set1(-INFINITY), cap = vf_set1(a->cap);
+    for (int p = r * KEYS; p < (r + 1) * KEYS; p += VF_N) {
+        int left = n - (p - r * KEYS);
+        vf y = vf_load(s->scores + p) * vf_set1(a->scale), bend = vf_set1(1.0f);
+        if (a->cap != 0) {
+            vf t = vf_tanh(y / cap);
+            bend = bend - t * t;
+            y = cap * t;
+        }
+        if (masked) y = vf_select(vf_load(s->bias + p) == none, none, y + vf_load(s->bias + p));
+        if (left < VF_N) y = vf_select(vf_loadn(ones, left > 0 ? left : 0) > vf_zero(), y, none);
+        vf_store(s->scores + p, y);
+        vf_store(s->bend + p, bend);
+    }
+}
+
+/* Scores and <g, v> of the keys [j, j + n); 0 when no row sees any of them. */
+static int score_block(const qn_attend *a, const qn_attend_place *at, const slot *s, int64_t j, int n) {
+    int64_t deep = whole_vectors(a->deep), wide = whole_vectors(a->wide);
+    int masked = a->kind != QN_ATTEND_ALL;
+    if (masked && !qn_attend_bias(a, at, s->bias, j, n)) return 0;
+    qn_attend_widen(qn_attend_row(&a->k, at->batch, at->head, j), a->k.place, a->k.dtype, n, a->deep, s->k, deep);
+    qn_attend_widen(qn_attend_row(&a->v, at->batch, at->head, j), a->v.place, a->v.dtype, n, a->wide, s->v, wide);
+    qn_attend_turn((const char *)s->k, deep * 4, QN_DTYPE_F32, n, a->deep, s->kt, NULL, 0);
+    qn_attend_turn((const char *)s->v, wide * 4, QN_DTYPE_F32, n, a->wide, s->vt, NULL, 0);
+    product(at->rows, KEYS, (int)a->deep, s->q, deep, s->kt, KEYS, s->scores, KEYS, NULL);
+    product(at->rows, KEYS, (int)a->wide, s->g, wide, s->vt, KEYS, s->pays, KEYS, NULL);
+    for (int r = 0; r < at->rows; r++) score_row(a, s, r, n, masked);
+    return 1;
+}
+
+/* The highest score, the sum of the weights and <g, result> of a row, with the keys of one more block. */
+static void sum_row(const slot *s, int r) {
+    const float *scores = s->scores + r * KEYS, *pays = s->pays + r * KEYS;
+    vf top = vf_set1(s->top[r]), sum = vf_zero(), paid = vf_zero();
+    for (int p = 0; p < KEYS; p += VF_N) top = vf_max(vf_load(scores + p), top);
+    float now = most_of(top);
+    if (now == -INFINITY) return;
+    for (int p = 0; p < KEYS; p += VF_N) {
+        vf w = qn_attend_exp(vf_load(scores + p) - vf_set1(now));
+        sum += w;
+        paid += vf_select(w == vf_zero(), vf_zero(), w * vf_load(pays + p));
+    }
+    float factor = qn_attend_exp(vf_set1(s->top[r] - now))[0];
+    s->sum[r] = s->sum[r] * factor + sum_of(sum);
+    s->level[r] = s->level[r] * factor + sum_of(paid);
+    s->top[r] = now;
+}
+
+/* Scores become weights, and what is paid becomes the pull on the products. */
+static void pull_row(const qn_attend *a, const slot *s, int r) {
+    vf top = vf_set1(s->top[r]), share = vf_set1(s->share[r]), level = vf_set1(s->level[r]), scale = vf_set1(a->scale);
+    for (int p = r * KEYS; p < (r + 1) * KEYS; p += VF_N) {
+        vf w = s->share[r] == 0 ? vf_zero() : qn_attend_exp(vf_load(s->scores + p) - top) * share;
+        vf x = scale * w * (vf_load(s->pays + p) - level) * vf_load(s->bend + p);
+        vf_store(s->scores + p, w);
+        vf_store(s->pull + p, vf_select(w == vf_zero(), vf_zero(), x));
+    }
+}
+
+static void pull_block(const qn_attend *a, const qn_attend_place *at, const slot *s, int64_t j, int n) {
+    int64_t deep = whole_vectors(a->deep), wide = whole_vectors(a->wide);
+    for (int r = 0; r < at->rows; r++) pull_row(a, s, r);
+    qn_attend_turn((const char *)s->scores, KEYS * 4, QN_DTYPE_F32, at->rows, KEYS, s->turned, NULL, 0);
+    product(n, wide, at->rows, s->turned, KEYS, s->g, wide, s->dv + j * wide, wide, s->ones);
+    qn_attend_turn((const char *)s->pull, KEYS * 4, QN_DTYPE_F32, at->rows, KEYS, s->turned, NULL, 0);
+    product(n, deep, at->rows, s->turned, KEYS, s->q, deep, s->dk + j * deep, deep, s->ones);
+    product(at->rows, deep, n, s->pull, KEYS, s->k, deep, s->dq, deep, s->ones);
+}
+
+/* ---- Tiles and key heads */
+
+typedef struct back {
+    qn_attend a;
+    qn_attend_side g, dq, dk, dv;
+    const qn_tensor *g_lse;
+} back;
+
+static void open_tile(const back *b, const qn_attend_place *at, const slot *s) {
+    const qn_attend *a = &b->a;
+    int64_t deep = whole_vectors(a->deep), wide = whole_vectors(a->wide);
+    memset(s->dq, 0, (size_t)(at->rows * deep) * sizeof *s->dq);
+    for (int r = 0; r < at->rows; r++) {
+        int64_t h = qn_attend_head(a, at, r), i = qn_attend_query(a, at, r);
+        qn_attend_widen(qn_attend_row(&a->q, at->batch, h, i), 0, a->q.dtype, 1, a->deep, s->q + r * deep, deep);
+        qn_attend_widen(qn_attend_row(&b->g, at->batch, h, i), 0, b->g.dtype, 1, a->wide, s->g + r * wide, wide);
+        s->top[r] = -INFINITY;
+        s->sum[r] = s->level[r] = 0;
+    }
+}
+
+static void settle_rows(const back *b, const qn_attend_place *at, const slot *s) {
+    for (int r = 0; r < at->rows; r++) {
+        s->share[r] = s->sum[r] == 0 ? 0 : 1 / s->sum[r];
+        s->level[r] *= s->share[r];
+        if (b->g_lse && s->sum[r] != 0)
+            s->level[r] -= (float)qn_get4(b->g_lse, 0, at->batch, qn_attend_head(&b->a, at, r), qn_attend_query(&b->a, at, r));
+    }
+}
+
+static void run_tile(const back *b, const qn_attend_place *at, const slot *s) {
+    const qn_attend *a = &b->a;
+    open_tile(b, at, s);
+    for (int64_t j = 0; j < a->keys; j += KEYS) {
+        int n = a->keys - j < KEYS ? (int)(a->keys - j) : KEYS;
+        if (!score_block(a, at, s, j, n)) continue;
+        for (int r = 0; r < at->rows; r++) sum_row(s, r);
+    }
+    settle_rows(b, at, s);
+    for (int64_t j = 0; j < a->keys; j += KEYS) {
+        int n = a->keys - j < KEYS ? (int)(a->keys - j) : KEYS;
+        if (score_block(a, at, s, j, n)) pull_block(a, at, s, j, n);
+    }
+    for (int r = 0; r < at->rows; r++) {
+        const char *row = qn_attend_row(&b->dq, at->batch, qn_attend_head(a, at, r), qn_attend_query(a, at, r));
+        qn_copy_row(QN_DTYPE_F32, (const char *)(s->dq + r * whole_vectors(a->deep)), b->dq.dtype, (char *)(uintptr_t)row,
+                    a->deep);
+    }
+}
+
+static void run_head(const back *b, const slot *s, int64_t batch, int64_t head) {
+    const qn_attend *a = &b->a;
+    int64_t deep = whole_vectors(a->deep), wide = whole_vectors(a->wide), rows = a->queries * a->group;
+    memset(s->dk, 0, (size_t)(a->keys * deep) * sizeof *s->dk);
+    memset(s->dv, 0, (size_t)(a->keys * wide) * sizeof *s->dv);
+    for (int i = 0; i < ROWS; i++) s->ones[i] = 1;
+    for (int64_t first = 0; first < rows; first += ROWS) {
+        qn_attend_place at = {batch, head, first, rows - first < ROWS ? (int)(rows - first) : ROWS};
+        run_tile(b, &at, s);
+    }
+    for (int64_t j = 0; j < a->keys; j++) {
+        char *k = (char *)(uintptr_t)qn_attend_row(&b->dk, batch, head, j),
+             *v = (char *)(uintptr_t)qn_attend_row(&b->dv, batch, head, j);
+        qn_copy_row(QN_DTYPE_F32, (const char *)(s->dk + j * deep), b->dk.dtype, k, a->deep);
+        qn_copy_row(QN_DTYPE_F32, (const char *)(s->dv + j * wide), b->dv.dtype, v, a->wide);
+    }
+}
+
+static back back_of(const qn_call *c) {
+    int layout = ((const qn_attr_attention_back *)c->attr)->layout;
+    back b = {.a = qn_attend_describe(c, c->n_src > 4 ? c->src[4] : NULL), .g_lse = c->n_src > 5 ? c->src[5] : NULL};
+    b.g = qn_attend_side_of(c->src[3], layout);
+    b.dq = qn_attend_side_of(c->dst[0], layout);
+    b.dk = qn_attend_side_of(c->dst[1], layout);
+    b.dv = qn_attend_side_of(c->dst[2], layout);
+    return b;
+}
+
+static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    (void)phase;
+    back b = back_of(c);
+    int64_t key_heads = b.a.heads / b.a.group, units = b.a.batches * key_heads, end = qn_cpu_cut(units, s->parts[0], part + 1);
+    slot at = slot_at(&b.a, NULL);
+    at = slot_at(&b.a, (float *)c->workspace + at.floats * part);
+    for (int64_t u = qn_cpu_cut(units, s->parts[0], part); u < end; u++) run_head(&b, &at, u / key_heads, u % key_heads);
+}
+
+static int takes(const qn_call *c) {
+    const qn_tensor *mask = c->n_src > 4 ? c->src[4] : NULL;
+    if (c->n_src < 4 || c->n_dst < 3 || (c->n_dst > 3 && c->dst[3])) return 0; /* a bias's gradient is the reference's */
+    for (int i = 0; i < 4; i++)
+        if (!c->src[i] || !qn_lanes_rows(c->src[i]) || qn_tensor_count(c->src[i]) == 0) return 0;
+    for (int i = 0; i < 3; i++)
+        if (!c->dst[i] || !qn_lanes_rows(c->dst[i])) return 0;
+    return !mask || qn_lanes_rows(mask) || (mask->dtype == QN_DTYPE_BOOL && (qn_ne(mask, 0) == 1 || qn_nb(mask, 0) == 1));
+}
+
+int QN_K(attention_back)(const qn_call *c, qn_cpu_step *s) {
+    if (!takes(c) || ((const qn_attr_attention_back *)c->attr)->q_offset > INT64_MAX / 4) return 0;
+    back b = back_of(c);
+    const qn_attend *a = &b.a;
+    if (a->deep > 4096 || a->wide > 4096 || a->keys > 1 << 20) return 0;
+    int64_t units = a->batches * (a->heads / a->group);
+    double flops = 14.0 * (double)(a->deep + a->wide) * (double)a->keys * (double)(a->queries * a->group);
+    qn_cpu_by_rows(s, "attention_back", run, units, 0, flops);
+    if (s->parts[0] > 16) s->parts[0] = 16; /* each has the sums of a whole key head */
+    s->workspace = (size_t)(slot_at(a, NULL).floats * 4 * s->parts[0]);
+    return 1;
+}
