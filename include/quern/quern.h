@@ -104,7 +104,12 @@ QN_API qn_dtype qn_dtype_from_gguf(uint32_t id);
 
 /* ---- Tensors ------------------------------------------------------------------------------------------------------ */
 
-enum { QN_TENSOR_PARAM = 1u, QN_TENSOR_CONST = 2u, QN_TENSOR_DEVICE = 4u };
+enum {
+    QN_TENSOR_PARAM = 1u,
+    QN_TENSOR_CONST = 2u,
+    QN_TENSOR_DEVICE = 4u,
+    QN_TENSOR_MAPPED = 8u /* lies in the map of a file: its pages may be dropped, and are read again when they are touched */
+};
 
 /* A view of a buffer the caller owns. Element (i0, i1, ...) lies at data + offset + sum of index times stride. For block types
  * the last axis is counted in elements, must be a whole number of blocks, and its stride is the byte size of one block. */

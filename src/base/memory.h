@@ -5,5 +5,7 @@
 #include <quern/quern.h>
 
 qn_allocator qn_memory_default(void);
+/* Drops the pages that lie wholly inside a part of a file's map; they come back when they are touched. */
+void qn_memory_drop_pages(const void *at, size_t bytes);
 
 #endif

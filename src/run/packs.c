@@ -64,13 +64,25 @@ qn_status qn_plan_packs_allocate(qn_plan *p, qn_error *error) {
     return QN_OK;
 }
 
+/* A weight that was packed is not read where it lies any more: it need not be in memory twice. */
+static void drop_sources(qn_plan *p, const qn_plan_pack *pack) {
+    for (int i = 0; i < QN_PLAN_PACKED; i++) {
+        int64_t leaf = source_of(p, pack, i).leaf;
+        if (leaf >= 0 && p->leaves.at[leaf].lent && p->leaves.at[leaf].mapped)
+            qn_memory_drop_pages(p->leaves.at[leaf].lent, p->leaves.at[leaf].capacity);
+    }
+}
+
 void qn_plan_packs_fill(qn_plan *p, qn_pool *pool) {
     qn_schedule *s = p->current->schedule;
     for (size_t i = 0; i < s->packs.n; i++) {
         qn_plan_pack *pack = &s->packs.at[i];
         const qn_plan_step *step = &s->steps.at[pack->step];
         int *fresh = pack->shared >= 0 ? &p->packs.at[pack->shared].fresh : &pack->fresh;
-        if (!*fresh && !step->on_device) qn_cpu_pack(pool, &step->call, &step->cpu, pack->data);
+        if (!*fresh && !step->on_device) {
+            qn_cpu_pack(pool, &step->call, &step->cpu, pack->data);
+            drop_sources(p, pack);
+        }
         *fresh = 1;
     }
 }

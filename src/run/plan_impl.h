@@ -16,6 +16,7 @@ typedef struct qn_plan_leaf {
     uint64_t capacity; /* bytes at the upper bounds */
     void *memory;      /* the plan's own, NULL until it is needed */
     void *lent;        /* the caller's instead; read only */
+    int mapped;        /* which lies in the map of a file */
     int is_set;
     uint64_t version; /* counts what was set, so that copies elsewhere know when they are old */
 } qn_plan_leaf;

@@ -175,6 +175,7 @@ qn_status qn_plan_lend(qn_plan *p, const char *name, const qn_tensor *tensor, qn
     if (dtype->block == 1 && at % (uintptr_t)dtype->bytes)
         return qn_error_set(error, QN_INVALID, "'%s': its elements are not aligned", name);
     l->lent = (char *)tensor->data + tensor->offset;
+    l->mapped = (tensor->flags & QN_TENSOR_MAPPED) != 0;
     for (int i = 0; i < QN_PLAN_SPECIALS; i++)
         if (p->specials[i]) p->specials[i]->pointed = 0;
     note_set(p, l, tensor);
