@@ -56,7 +56,8 @@ int app_profile_device(app_profile *profile, const char *backend, int index) {
     qn_status status = QN_OK;
     for (int i = 0; i < n && i < MOST; i++) {
         if (strcmp(infos[i].backend, backend) != 0 || infos[i].index != index) continue;
-        qn_record_device device = {.size = sizeof device, .name = infos[i].name, .memory = infos[i].memory_bytes};
+        qn_record_device device = {
+            .size = sizeof device, .name = infos[i].name, .memory = infos[i].memory_bytes, .clock_bound = infos[i].clock_bound};
         status = qn_recorder_add_device(profile->recorder, &device, &error);
     }
     free(infos);

@@ -31,6 +31,7 @@ typedef struct qn_device_info {
     uint32_t subgroup;    /* lanes that run together, 0 when that means nothing */
     uint32_t api_version; /* as Vulkan packs it, 0 elsewhere */
     uint32_t n_kernels;   /* ops it has kernels for */
+    uint64_t clock_bound; /* nanoseconds by which its times may be off the host's clock, 0: its clock cannot be compared */
 } qn_device_info;
 
 /* Describes up to `room` devices and sets *count to how many there are; each one is opened and tested. A backend that is not

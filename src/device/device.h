@@ -75,6 +75,7 @@ typedef struct qn_device_vtable {
     qn_status (*program_run)(qn_program *program, const void *const *inputs, void *const *outputs, uint64_t timeout_ns,
                              qn_error *error);
     qn_status (*program_times)(qn_program *program, double *ns, int n, qn_error *error);
+    int (*program_began)(qn_program *program, uint64_t *when); /* NULL: never known */
 } qn_device_vtable;
 
 /* What every backend's record begins with. */
@@ -112,5 +113,8 @@ qn_status qn_program_run(qn_program *program, const void *const *inputs, void *c
                          qn_error *error);
 /* Nanoseconds of each step of the last run of a timed program. */
 qn_status qn_program_times(qn_program *program, double *ns, int n, qn_error *error);
+/* When the first step of that run began, on the host's clock (base/clock.h), off by at most the device's clock_bound. 0: it is not
+ * known. Asked soon after the run, or clocks that drift have parted. */
+int qn_program_began(qn_program *program, uint64_t *when);
 
 #endif

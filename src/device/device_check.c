@@ -179,3 +179,7 @@ qn_status qn_program_times(qn_program *p, double *ns, int n, qn_error *error) {
     if (!p || !ns || n != p->n_steps) return argument(error, "a time for every step needs room for each");
     return p->device->calls->program_times(p, ns, n, error);
 }
+
+int qn_program_began(qn_program *p, uint64_t *when) {
+    return p && when && p->device->calls->program_began && p->device->calls->program_began(p, when);
+}

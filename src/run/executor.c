@@ -150,8 +150,11 @@ static qn_status compute_seen(const qn_run *r, const qn_schedule *x, qn_plan_ste
     uint32_t around = ring ? ring->label : 0;
     if (ring) ring->label = qn_run_trace_label(ring, qn_ir_string(x->graph, x->graph->nodes.at[s->node].label));
     uint64_t start = qn_clock_now();
+    qn_run_memory *memory = r->memory && r->memory->schedule == x ? r->memory : NULL; /* a body's is its step's scratch */
     if (ring) qn_trace_begin(ring, &span);
+    if (memory) qn_run_memory_births(ring, memory, s, 0);
     qn_status status = compute(r, s, error);
+    if (memory) qn_run_memory_deaths(ring, memory, s, 0);
     if (ring) {
         qn_run_trace_step(ring, &span, &s->call, s->flops, s->bytes, status);
         ring->label = around;
@@ -175,7 +178,7 @@ qn_status qn_run_steps(const qn_run *r, qn_schedule *x, int32_t first, int32_t e
 }
 
 static qn_status run_steps(qn_plan *p, qn_pool *pool, qn_trace_ring *ring, int32_t first, int32_t end, qn_error *error) {
-    qn_run r = {pool, ring, (p->flags & QN_PLAN_TIMED) != 0, &p->cancelled};
+    qn_run r = {pool, ring, (p->flags & QN_PLAN_TIMED) != 0, &p->cancelled, ring && !p->device ? &p->current->memory : NULL};
     return qn_run_steps(&r, p->current->schedule, first, end, error);
 }
 
@@ -210,7 +213,9 @@ qn_status qn_plan_run(qn_plan *p, qn_context *context, qn_error *error) {
     qn_trace_ring *ring = context && qn_trace_on(context->ring) ? context->ring : NULL;
     if (ring) p->is_traced = 1;
     if (p->n_unset || p->is_stale || !p->memory_ready) QN_TRY(prepare_run(p, pool, error));
+    if (ring) qn_run_memory_begin(p);
     qn_status status = run_all(p, pool, ring, error);
+    if (ring) qn_run_memory_end(ring, &p->current->memory);
     atomic_store_explicit(&p->cancelled, 0, memory_order_relaxed);
     if (status == QN_OK && p->feeds.n) feed_inputs(p);
     return status;

@@ -54,6 +54,15 @@ typedef struct qn_feed_sides {
     uint8_t on_device, on_host;
 } qn_feed_sides;
 
+/* What of the arena is alive in a recorded run. */
+typedef struct qn_run_memory {
+    const qn_schedule *schedule;    /* NULL: this run is not recorded */
+    uint8_t *is_alive;              /* per value; NULL: no run was recorded yet */
+    uint64_t alive, kept, reserved; /* bytes: of the arena's values, of all others, of everything the plan holds */
+    uint64_t base;                  /* address of the arena, or what tells a device's buffer from others */
+    int32_t device;                 /* whose memory, -1: the host's */
+} qn_run_memory;
+
 /* A schedule and what it needs to run in this plan. */
 typedef struct qn_special {
     qn_schedule *schedule;
@@ -64,6 +73,7 @@ typedef struct qn_special {
     QN_VEC(qn_segment) segments;
     QN_VEC(qn_feed_sides) feeds; /* as the plan's */
     qn_device_side device;
+    qn_run_memory memory;
 } qn_special;
 
 typedef struct qn_plan_feed_pair {
@@ -116,6 +126,7 @@ typedef struct qn_run {
     qn_trace_ring *ring; /* NULL: nothing is recorded */
     int timed;
     const _Atomic int *cancelled;
+    qn_run_memory *memory; /* NULL: not recorded, or not on this side */
 } qn_run;
 
 /* executor.c */
@@ -128,6 +139,12 @@ qn_status qn_plan_packs_allocate(qn_plan *p, qn_error *error);
 void qn_plan_packs_fill(qn_plan *p, qn_pool *pool);
 void qn_plan_packs_forget(qn_plan *p, const qn_plan_leaf *leaf);
 void qn_plan_packs_destroy(qn_plan *p);
+
+/* memory_trace.c: around a recorded run, and around its steps: births before it runs, deaths after. at: when, 0: now. */
+void qn_run_memory_begin(qn_plan *p);
+void qn_run_memory_births(qn_trace_ring *ring, qn_run_memory *memory, const qn_plan_step *step, uint64_t at);
+void qn_run_memory_deaths(qn_trace_ring *ring, qn_run_memory *memory, const qn_plan_step *step, uint64_t at);
+void qn_run_memory_end(qn_trace_ring *ring, qn_run_memory *memory);
 
 /* specialise.c */
 uint64_t qn_plan_leaf_bytes(const qn_plan *p); /* of all that are not lent */
@@ -147,8 +164,7 @@ qn_status qn_segments_finish(qn_plan *p, qn_special *x, qn_error *error);
 qn_status qn_segment_run(qn_plan *p, qn_special *x, qn_segment *segment, qn_trace_ring *ring, qn_error *error);
 void qn_segments_destroy(qn_special *x);
 /* segment_trace.c: after a run from start to end, the times of its steps into the plan and, unless it is NULL, the ring */
-qn_status qn_segment_seen(qn_schedule *x, qn_segment *segment, qn_trace_ring *ring, uint64_t start, uint64_t end,
-                          qn_error *error);
+qn_status qn_segment_seen(qn_special *x, qn_segment *segment, qn_trace_ring *ring, uint64_t start, uint64_t end, qn_error *error);
 /* Where a value lies on the device, when that is where its newest copy is. */
 int qn_segments_newest_on_device(const qn_plan *p, qn_val value);
 

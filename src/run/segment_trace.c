@@ -1,6 +1,7 @@
-/* What a device's part of a plan leaves in the ring. One submission carries many steps, and the driver tells only how long each of
- * them ran; so the host's share of the submission is split evenly among the steps, an op and a call for each, and their work lies one
- * after another in the middle of the stretch that the host saw go by: off by at most half of what the device did not fill. */
+/* What a device's part of a plan leaves in the ring. One submission carries many steps, whose work on the device lies one after
+ * another. Where the driver can compare its clock with the host's, that is when it ran; elsewhere only how long is known, and it is
+ * put in the middle of the stretch that the host saw go by: off by at most half of what the device did not fill. The host's share,
+ * what went by before the device began, is split evenly among the steps, an op and a call for each. */
 #include <stdio.h>
 
 #include "quern/record.h"
@@ -31,10 +32,21 @@ static void trace_step(qn_trace_ring *ring, const qn_plan_step *s, const char *n
     qn_run_trace_work(ring, &work);
 }
 
-static void trace_steps(qn_trace_ring *ring, const qn_schedule *x, const qn_segment *g, uint64_t start, uint64_t end) {
-    uint64_t total = 0, n = (uint64_t)(g->end - g->first);
+/* How long after `start` the device began. Clocks that disagree with what the host saw by more than they may are not believed. */
+static uint64_t lead_of(const qn_segment *g, uint64_t start, uint64_t end) {
+    uint64_t total = 0, began;
+    qn_device_info info = {.size = sizeof info};
     for (int i = 0; i < g->program->n_steps; i++) total += whole(g->times[i]);
-    uint64_t slack = end - start > total ? (end - start - total) / 2 : 0, slice = slack / n, device = start + slack;
+    qn_device_describe(g->program->device, &info);
+    if (qn_program_began(g->program, &began) && began + info.clock_bound >= start && began + total <= end + info.clock_bound)
+        return began > start ? began - start : 0;
+    return end - start > total ? (end - start - total) / 2 : 0;
+}
+
+static void trace_steps(qn_trace_ring *ring, qn_special *special, const qn_segment *g, uint64_t start, uint64_t end) {
+    const qn_schedule *x = special->schedule;
+    qn_run_memory *memory = special->memory.schedule ? &special->memory : NULL;
+    uint64_t n = (uint64_t)(g->end - g->first), lead = lead_of(g, start, end), slice = lead / n, device = start + lead;
     if (slice < SLICE_LEAST) slice = SLICE_LEAST;
     for (int32_t i = g->first; i < g->end; i++) {
         const qn_plan_step *s = &x->steps.at[i];
@@ -45,7 +57,9 @@ static void trace_steps(qn_trace_ring *ring, const qn_schedule *x, const qn_segm
         if (device < at) device = at;
         snprintf(name, sizeof name, "%s%s%s", qn_op_describe(s->call.op)->name, sub ? "." : "", sub ? sub : "");
         ring->label = qn_run_trace_label(ring, qn_ir_string(x->graph, x->graph->nodes.at[s->node].label));
+        if (memory) qn_run_memory_births(ring, memory, s, at + slice / 16);
         trace_step(ring, s, name, at, slice, device, device + ns);
+        if (memory) qn_run_memory_deaths(ring, memory, s, at + slice / 8 * 5 + slice / 16);
         ring->label = around;
         device += ns;
     }
@@ -53,15 +67,15 @@ static void trace_steps(qn_trace_ring *ring, const qn_schedule *x, const qn_segm
     if (submitted < end) qn_run_trace_runtime(ring, "wait", submitted, end, qn_trace_next_id(ring));
 }
 
-qn_status qn_segment_seen(qn_schedule *x, qn_segment *g, qn_trace_ring *ring, uint64_t start, uint64_t end, qn_error *error) {
+qn_status qn_segment_seen(qn_special *x, qn_segment *g, qn_trace_ring *ring, uint64_t start, uint64_t end, qn_error *error) {
     if (!g->times) { /* its program was made before anyone asked for times, or the device has none */
         if (ring) qn_run_trace_runtime(ring, "submit and wait", start, end, qn_trace_next_id(ring));
         return QN_OK;
     }
     QN_TRY(qn_program_times(g->program, g->times, g->program->n_steps, error));
     for (int32_t i = g->first; i < g->end; i++) {
-        x->steps.at[i].nanoseconds += whole(g->times[i - g->first]);
-        x->steps.at[i].runs++;
+        x->schedule->steps.at[i].nanoseconds += whole(g->times[i - g->first]);
+        x->schedule->steps.at[i].runs++;
     }
     if (ring) trace_steps(ring, x, g, start, end);
     return QN_OK;

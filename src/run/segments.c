@@ -277,7 +277,7 @@ qn_status qn_segment_run(qn_plan *p, qn_special *x, qn_segment *g, qn_trace_ring
     for (size_t i = 0; i < g->out.n; i++) g->out_at[i] = x->schedule->tensors[g->out.at[i].root].data;
     uint64_t start = ring ? qn_trace_time(ring) : 0;
     QN_TRY(qn_program_run(g->program, g->in_at, g->out_at, UINT64_C(60000000000), error));
-    QN_TRY(qn_segment_seen(x->schedule, g, ring, start, ring ? qn_trace_time(ring) : 0, error));
+    QN_TRY(qn_segment_seen(x, g, ring, start, ring ? qn_trace_time(ring) : 0, error));
     for (size_t i = 0; i < g->in.n; i++) {
         p->n_uploads += g->in_at[i] != NULL;
         g->in.at[i].version = g->in.at[i].leaf >= 0 ? p->leaves.at[g->in.at[i].leaf].version : 1;

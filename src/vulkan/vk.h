@@ -166,6 +166,7 @@ typedef struct qn_vk_device {
     qn_vk_facts facts;
     qn_arena arena; /* the records that live as long as the device */
     VkDevice handle;
+    PFN_vkGetCalibratedTimestampsEXT read_clocks; /* NULL: the device cannot */
     VkQueue queue;
     VkCommandPool pool;
     VkSemaphore timeline;
@@ -237,10 +238,19 @@ typedef struct qn_vk_extras { /* what create_device asks for beyond what every k
     VkPhysicalDeviceSubgroupSizeControlFeatures subgroup;
     const char *names[4];
     uint32_t n_names;
+    const char *clock; /* the call that reads both clocks, NULL: there is none */
     void *chain;
 } qn_vk_extras;
 void qn_vk_coop_find(qn_vk_instance *in, qn_vk_facts *f);
 void qn_vk_coop_ask(const qn_vk_facts *f, qn_vk_extras *extras);
+
+/* vk_clock.c: asks for the extension; finds how well the clocks can be compared, when it was given; when a run began. */
+void qn_vk_clock_ask(qn_vk_instance *in, const qn_vk_facts *f, qn_vk_extras *extras);
+void qn_vk_clock_open(qn_vk_device *d, const char *call);
+int qn_vk_program_began(qn_program *program, uint64_t *when);
+static inline uint64_t qn_vk_tick_mask(const qn_vk_device *d) {
+    return d->facts.timestamp_bits >= 64 ? UINT64_MAX : ((uint64_t)1 << d->facts.timestamp_bits) - 1;
+}
 
 /* vk_memory.c */
 typedef enum qn_vk_place { QN_VK_ON_DEVICE, QN_VK_ON_HOST, QN_VK_ON_BOTH } qn_vk_place;

@@ -286,6 +286,7 @@ static qn_status create_device(qn_vk_device *d, qn_error *error) {
                                      .pQueuePriorities = &priority};
     qn_vk_extras extras;
     qn_vk_coop_ask(&d->facts, &extras);
+    qn_vk_clock_ask(d->instance, &d->facts, &extras);
     VkPhysicalDeviceVulkan12Features v12 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES,
                                             .pNext = extras.chain,
                                             .bufferDeviceAddress = VK_TRUE,
@@ -311,8 +312,9 @@ static qn_status create_device(qn_vk_device *d, qn_error *error) {
     if ((from) == DEVICE) ok &= (d->vk.name = (PFN_vk##name)d->instance->vk.GetDeviceProcAddr(d->handle, "vk" #name)) != NULL;
 #include "vulkan/vk_calls.def"
 #undef QN_VK_CALL
-    return ok ? QN_OK
-              : qn_error_set(error, QN_DEVICE, "the driver of %s does not know the calls of Vulkan 1.2", d->facts.info.name);
+    if (!ok) return qn_error_set(error, QN_DEVICE, "the driver of %s does not know the calls of Vulkan 1.2", d->facts.info.name);
+    qn_vk_clock_open(d, extras.clock);
+    return QN_OK;
 }
 
 qn_status qn_vk_device_make(qn_vk_device *d, qn_error *error) {

@@ -81,7 +81,8 @@ static const qn_device_vtable calls = {.destroy = destroy,
                                        .program_create = qn_vk_program_create,
                                        .program_destroy = qn_vk_program_destroy,
                                        .program_run = qn_vk_program_run,
-                                       .program_times = qn_vk_program_times};
+                                       .program_times = qn_vk_program_times,
+                                       .program_began = qn_vk_program_began};
 
 int qn_vulkan_count(qn_error *error) {
     qn_vk_instance *in = NULL;

@@ -302,7 +302,7 @@ qn_status qn_vk_program_times(qn_program *program, double *ns, int n, qn_error *
     qn_vk_device *d = (qn_vk_device *)program->device;
     if (!p->queries || !p->has_times || p->pending)
         return qn_error_set(error, QN_ARGUMENT, "the program is not timed or has not run");
-    uint64_t mask = d->facts.timestamp_bits >= 64 ? UINT64_MAX : ((uint64_t)1 << d->facts.timestamp_bits) - 1, before = 0;
+    uint64_t mask = qn_vk_tick_mask(d), before = 0;
     for (int i = 0; i <= n; i++) {
         uint64_t now;
         QN_VK_TRY(

@@ -1,6 +1,7 @@
 /* Programs on the Vulkan device: how they run, where their barriers stand, what they refuse, how device faults are survived. */
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "vulkan_help.h"
 
 #define F32 QN_DTYPE_F32
@@ -118,9 +119,16 @@ static void timed_program_has_a_time_per_step(void **state) {
     double ns[2] = {-1, -1};
     help_expect(qn_program_create(BENCH(state)->device, &o, &p, &e), QN_OK, &e);
     help_expect(qn_program_times(p, ns, 2, &e), QN_ARGUMENT, &e);
+    uint64_t began = 0, before = qn_clock_now();
+    assert_int_equal(qn_program_began(p, &began), 0);
     help_expect(qn_program_run(p, NULL, NULL, help_patience, &e), QN_OK, &e);
+    uint64_t after = qn_clock_now();
     help_expect(qn_program_times(p, ns, 2, &e), QN_OK, &e);
     for (int i = 0; i < 2; i++) assert_true(ns[i] >= 0 && ns[i] < 1e10);
+    if (info.clock_bound && qn_program_began(p, &began)) { /* a busy machine may make every comparison too coarse */
+        assert_true(began + info.clock_bound >= before);
+        assert_true(began + (uint64_t)(ns[0] + ns[1]) <= after + info.clock_bound);
+    }
     qn_program_destroy(p);
 }
 
