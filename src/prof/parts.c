@@ -9,6 +9,7 @@ typedef struct part {
     size_t length;
     uint32_t hash, parent;
     int64_t calls, operators;
+    int64_t entries;   /* times its operators, or those under it, follow others; for parts that no range opens */
     prof_num total;    /* of the ranges with this path; of its operators where no range is known */
     prof_num loose;    /* of its operators */
     prof_num children; /* totals of the parts right under it */
@@ -204,6 +205,37 @@ static qn_status link_parts(builder *b, uint32_t *order) {
     return status;
 }
 
+/* ---- How often one was entered ------------------------------------------------------------------------------------ */
+
+static int is_within(const builder *b, uint32_t inner, uint32_t outer) {
+    while (inner != PROF_NIL && inner != outer) inner = b->parts.at[inner].parent;
+    return inner == outer;
+}
+
+/* The step around a node, or the root of its thread: what lies in different ones was entered anew. */
+static uint32_t step_around(const prof_trace *trace, uint32_t id) {
+    while (trace->nodes.at[id].class_ != PROF_CLASS_STEP && trace->nodes.at[id].parent != PROF_NIL)
+        id = trace->nodes.at[id].parent;
+    return id;
+}
+
+static void count_entries(builder *b) {
+    const prof_trace *trace = b->trace;
+    uint32_t last = PROF_NIL, last_step = PROF_NIL;
+    int wanted = 0;
+    for (size_t i = 1; i < b->parts.n; i++) wanted |= b->parts.at[i].calls == 0;
+    for (size_t i = 0; wanted && i < trace->postorder.n; i++) {
+        uint32_t id = trace->postorder.at[i];
+        if (!trace->nodes.at[id].proper) continue;
+        uint32_t at = b->of_node[id], step = step_around(trace, id);
+        if (step != last_step) last = PROF_NIL;
+        for (uint32_t p = at; p != last && p != PROF_NIL; p = b->parts.at[p].parent)
+            b->parts.at[p].entries += !is_within(b, last, p);
+        last = at;
+        last_step = step;
+    }
+}
+
 /* ---- Output ------------------------------------------------------------------------------------------------------- */
 
 static prof_num weight(const builder *b, uint32_t at) {
@@ -223,7 +255,7 @@ static void put_row(prof_json *json, const builder *b, uint32_t at, prof_num who
     } else {
         qn_prof_json_text(json, "(no part)");
     }
-    qn_prof_json_int(json, p->calls);
+    qn_prof_json_int(json, p->calls || !p->length ? p->calls : p->entries);
     qn_prof_json_int(json, p->operators);
     qn_prof_json_num(json, qn_prof_round2(p->total));
     qn_prof_json_num(json, qn_prof_round2(prof_sub(p->total, p->children)));
@@ -237,7 +269,7 @@ static void put_row(prof_json *json, const builder *b, uint32_t at, prof_num who
 static void put_view(prof_json *json, const builder *b, const uint32_t *order, size_t n) {
     static const prof_column columns[] = {
         {"Part", 0, "Labels from the outermost in"},
-        {"Calls", 1, "Times the part was entered"},
+        {"Calls", 1, "Times the part was entered: its ranges or, where it is only a label, the stretches of its operators"},
         {"Operators", 1, "Operators right in it, those of parts under it not counted"},
         {"Host Total (us)", 1, NULL},
         {"Host Self (us)", 1, "Without the parts under it"},
@@ -280,6 +312,7 @@ qn_status qn_prof_view_parts(const prof_view_context *context, prof_json *json, 
     status = status == QN_OK && !order ? QN_NO_MEMORY : status;
     if (status == QN_OK) {
         status = link_parts(&b, order);
+        count_entries(&b);
     }
     for (size_t i = 0; i < b.parts.n; i++) b.on_device |= prof_gt(b.parts.at[i].device_total, prof_int(0));
     size_t n = b.parts.n - 1;

@@ -207,7 +207,14 @@ const powersOfTen = (_: uPlot, at: (number | null)[]): (number | null)[] =>
     at.map((value) => (value !== null && Number.isInteger(Number(Math.log10(value).toFixed(6))) ? value : null));
 
 /** Points under roofs on logarithmic axes. */
-export function scatter(dots: Dot[], roofs: Roof[], xLabel: string, yLabel: string, height = 380): HTMLElement {
+export function scatter(
+    dots: Dot[],
+    kinds: { name: string; colour: string }[],
+    roofs: Roof[],
+    xLabel: string,
+    yLabel: string,
+    height = 380,
+): HTMLElement {
     const box = h("div", { class: "chart" });
     const readout = h("p", { class: "readout" }, "Point at a dot to read it.");
     const knees = roofs.map((roof) => roof.flat / roof.slope);
@@ -261,7 +268,7 @@ export function scatter(dots: Dot[], roofs: Roof[], xLabel: string, yLabel: stri
         hooks: { draw: [drawDots], setCursor: [say] },
     };
     whenShown(box, () => void plot(box, options, data as uPlot.AlignedData));
-    return h("div", {}, legend(roofs), box, readout);
+    return h("div", {}, legend([...roofs, ...kinds]), box, readout);
 }
 
 /** The largest rows as horizontal bars with name, value and share of the whole; what is left over is one more line. */

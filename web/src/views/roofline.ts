@@ -11,6 +11,11 @@ interface RooflineView extends SortedGrid {
     metadata: { title: string; sort: string; peak_gflops: number | null; peak_gbps: number | null; ridge: number | null };
 }
 
+/** What a dot's colour says. */
+const ARITHMETIC = { name: "Bound by arithmetic", colour: "--c4" };
+const MEMORY = { name: "Bound by memory", colour: "--c1" };
+const UNKNOWN = { name: "Not known: no measured limits", colour: "--c1" };
+
 export async function rooflineTab(data: Data, trace: number): Promise<Node[]> {
     const view = await data.view<RooflineView>("roofline", trace);
     const { peak_gflops, peak_gbps, ridge, sort } = view.metadata;
@@ -24,14 +29,17 @@ export async function rooflineTab(data: Data, trace: number): Promise<Node[]> {
         "Bound by",
     ].map(at) as [number, number, number, number, number, number];
     const dots: Dot[] = [];
+    const kinds = new Set<typeof MEMORY>();
     for (const row of view.rows) {
         const [x, y] = [Number(row[intensity]), Number(row[flops])];
         if (!(x > 0) || !(y > 0)) continue; // no place on logarithmic axes
         const share = row[limit] === null ? "" : `, ${brief(Number(row[limit]))} % of its limit`;
+        const kind = row[bound] === "arithmetic" ? ARITHMETIC : row[bound] ? MEMORY : UNKNOWN;
+        kinds.add(kind);
         dots.push({
             x,
             y,
-            colour: row[bound] === "arithmetic" ? "--c4" : "--c1",
+            colour: kind.colour,
             name: `${row[0]} ${row[shape]}, ${duration(Number(row[time]))}${share}`,
         });
     }
@@ -48,7 +56,7 @@ export async function rooflineTab(data: Data, trace: number): Promise<Node[]> {
         roofs.push({ name: "Limit of this machine", colour: "--c5", slope: peak_gbps, flat: peak_gflops });
     const chart = section(
         view.metadata.title,
-        dots.length ? scatter(dots, roofs, "FLOP/byte", "GFLOP/s") : note("No operator does arithmetic."),
+        dots.length ? scatter(dots, [...kinds], roofs, "FLOP/byte", "GFLOP/s") : note("No operator does arithmetic."),
     );
     if (roofs.length === 0)
         chart.append(note("The trace does not hold the machine's limits, so there is no roof to compare with."));
