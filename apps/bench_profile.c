@@ -135,9 +135,19 @@ static double time_branch(void (*call)(holder *)) {
 
 static const char *kept(int yes) { return yes ? "kept" : "exceeded"; }
 
-static int report(pair tiny, pair shapes, pair medium) {
+/* What was compared, in nanoseconds an op. */
+typedef struct costs {
+    pair same;           /* two contexts that no recorder is attached to: what is noise */
+    pair waiting;        /* one of them attached to a recorder that waits for its turn */
+    pair tiny, shapes;   /* one of them recording, without shapes and with */
+    pair medium;         /* recording ops of a usual size */
+    pair medium_waiting; /* not recording them */
+} costs;
+
+static int report(const costs *c) {
     enum { LIMIT_NS = 200, LIMIT_PERCENT = 2 };
-    if (tiny.off < 0 || shapes.off < 0 || medium.off < 0) {
+    pair tiny = c->tiny, shapes = c->shapes, medium = c->medium;
+    if (c->same.off < 0 || c->waiting.off < 0 || tiny.off < 0 || shapes.off < 0 || medium.off < 0 || c->medium_waiting.off < 0) {
         fprintf(stderr, "quern bench profile: an op was rejected\n");
         return APP_FAILED;
     }
@@ -148,16 +158,21 @@ static int report(pair tiny, pair shapes, pair medium) {
     printf("  an op, with shapes          %8.1f ns more\n", shapes.on - shapes.off);
     printf("  %d ops of %5.1f us          %8.2f %% more (limit %d %%: %s)\n", OPS, medium.off / 1e3, percent, LIMIT_PERCENT,
            kept(percent <= LIMIT_PERCENT));
+    printf("  off: a recorder that waits  %8.1f ns more an op of %.0f ns; two contexts without one differ by %.1f ns\n",
+           c->waiting.on - c->waiting.off, c->waiting.off, c->same.on - c->same.off);
+    printf("  off: %d ops as above      %8.2f %% more\n", OPS, 100 * (c->medium_waiting.on / c->medium_waiting.off - 1));
     printf("  off: one branch never taken %8.2f ns, %.4f %% of such an op\n", branch, 100 * branch / medium.off);
     return cost <= LIMIT_NS && percent <= LIMIT_PERCENT ? APP_OK : APP_FAILED;
 }
 
 /* A recorder whose records are thrown away, for timing. */
-static int quiet_recorder(qn_context *context, uint32_t flags, qn_recorder **recorder) {
+static int quiet_recorder(qn_context *context, uint32_t flags, uint32_t wait, qn_recorder **recorder) {
     qn_error error;
     qn_recorder_options options = qn_recorder_options_default();
     options.folder = "."; /* never written to */
     options.flags = flags | QN_RECORD_DROP_OLDEST;
+    options.wait = wait; /* for a step that never comes */
+    options.active = wait;
     if (qn_recorder_create(&options, recorder, &error) == QN_OK &&
         qn_recorder_attach(*recorder, context, "bench", &error) == QN_OK)
         return APP_OK;
@@ -165,35 +180,53 @@ static int quiet_recorder(qn_context *context, uint32_t flags, qn_recorder **rec
     return APP_FAILED;
 }
 
-static int measure_cost(qn_context *off, qn_context *on, const char *folder) {
-    plan medium, tiny;
-    float small[3][TINY] = {{0}};
+/* What is not recorded: two contexts alike, then one with a recorder that waits. */
+static int measure_off(qn_context *off, qn_context *on, const plan *tiny, const plan *medium, costs *c) {
+    qn_recorder *recorder = NULL;
+    c->same = compare(off, on, tiny, TINY_CALLS, TINY_CALLS / 20);
+    int rc = quiet_recorder(on, 0, 1, &recorder);
+    if (rc == APP_OK) {
+        c->waiting = compare(off, on, tiny, TINY_CALLS, TINY_CALLS / 20);
+        c->medium_waiting = compare(off, on, medium, OPS, BLOCK);
+    }
+    qn_recorder_destroy(recorder);
+    return rc;
+}
+
+static int measure_on(qn_context *off, qn_context *on, const plan *tiny, const plan *medium, const char *folder, costs *c) {
     qn_recorder *recorder = NULL;
     app_profile profile = {NULL};
-    pair bare = {-1, -1}, shapes = {-1, -1}, ops = {-1, -1};
-    memset(&medium, 0, sizeof medium);
-    memset(&tiny, 0, sizeof tiny);
-    make_tiny(&tiny, small);
-    int rc = make_medium(&medium);
-    if (rc == APP_OK) rc = quiet_recorder(on, 0, &recorder);
-    if (rc == APP_OK) bare = compare(off, on, &tiny, TINY_CALLS, TINY_CALLS / 20);
+    int rc = quiet_recorder(on, 0, 0, &recorder);
+    if (rc == APP_OK) c->tiny = compare(off, on, tiny, TINY_CALLS, TINY_CALLS / 20);
     qn_recorder_destroy(recorder);
     recorder = NULL;
-    if (rc == APP_OK) rc = quiet_recorder(on, QN_RECORD_SHAPES, &recorder);
-    if (rc == APP_OK) shapes = compare(off, on, &tiny, TINY_CALLS, TINY_CALLS / 20);
+    if (rc == APP_OK) rc = quiet_recorder(on, QN_RECORD_SHAPES, 0, &recorder);
+    if (rc == APP_OK) c->shapes = compare(off, on, tiny, TINY_CALLS, TINY_CALLS / 20);
     if (rc == APP_OK && folder) { /* the run that is kept replaces the one thrown away */
         qn_recorder_destroy(recorder);
         recorder = NULL;
         rc = app_profile_begin(&profile, folder);
         if (rc == APP_OK) rc = app_profile_attach(&profile, on, "bench profile");
     }
-    if (rc == APP_OK) ops = compare(off, on, &medium, OPS, BLOCK);
+    if (rc == APP_OK) c->medium = compare(off, on, medium, OPS, BLOCK);
     int written = app_profile_end(&profile);
     qn_recorder_destroy(recorder);
+    return rc == APP_OK ? written : rc;
+}
+
+static int measure_cost(qn_context *off, qn_context *on, const char *folder) {
+    plan medium, tiny;
+    float small[3][TINY] = {{0}};
+    costs c;
+    memset(&medium, 0, sizeof medium);
+    memset(&tiny, 0, sizeof tiny);
+    make_tiny(&tiny, small);
+    int rc = make_medium(&medium);
+    if (rc == APP_OK) rc = measure_off(off, on, &tiny, &medium, &c);
+    if (rc == APP_OK) rc = measure_on(off, on, &tiny, &medium, folder, &c);
     free(medium.memory);
     free(medium.workspace);
-    if (rc == APP_OK) rc = report(bare, shapes, ops);
-    return rc == APP_OK ? written : rc;
+    return rc == APP_OK ? report(&c) : rc;
 }
 
 int bench_profile(int argc, char **argv, const char *folder) {

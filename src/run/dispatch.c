@@ -93,7 +93,7 @@ qn_status qn_dispatch(qn_context *context, const qn_request *request, qn_result 
     qn_result_begin(request, r);
     if (!context || !request) return (qn_status)(r->status = QN_ARGUMENT);
     context->events++;
-    if (context->ring) return dispatch_traced(context, request, r);
+    if (qn_trace_on(context->ring)) return dispatch_traced(context, request, r);
     return dispatch(context, request, &g, r);
 }
 
