@@ -93,6 +93,14 @@ static qn_val norm_of_sum(maker *m, qn_val x) {
     return qn_graph_op(m->g, QN_OP_layer_norm, 0, 3, (qn_val[]){sum, m->gamma, m->bias}, NULL);
 }
 
+/* Two norms of one value, and what may follow a norm. */
+static qn_val norms_of_one(maker *m, qn_val x) {
+    qn_val a = op2(m, QN_OP_rms_layer_norm, 0, x, m->gamma, NULL), b = op2(m, QN_OP_rms_layer_norm, 0, x, m->bias, NULL);
+    if (draw(m, 2)) return arith(m, QN_ARITH_add, op1(m, QN_OP_cumsum, 0, a, NULL), op1(m, QN_OP_cumsum, 0, b, NULL));
+    a = draw(m, 2) ? arith(m, QN_ARITH_mul, a, activation(m, pick(m))) : arith(m, QN_ARITH_add, a, pick(m));
+    return arith(m, QN_ARITH_sub, a, b);
+}
+
 static qn_val projections(maker *m, qn_val x) {
     qn_val all = op2(m, QN_OP_matmul, 0, x, m->wide, NULL), q = narrow(m, all, -1, 0, 4), k = narrow(m, all, 2, 4, 4);
     qn_val v = narrow(m, all, -1, draw(m, 8) ? 8 : 7, 4);
@@ -192,7 +200,7 @@ static qn_val bounded(maker *m, qn_val x) { return op1(m, QN_OP_unary, QN_UNARY_
 static void add_pattern(maker *m) {
     static qn_val (*const patterns[])(maker *, qn_val) = {dense_layer, dense_layer, norm_of_sum,  projections,  two_products,
                                                           chain,       chain,       parts_joined, idle_algebra, views,
-                                                          transposed,  waste,       bodies};
+                                                          transposed,  waste,       bodies,       norms_of_one};
     qn_val x = pick(m);
     qn_val y = patterns[draw(m, (int)(sizeof patterns / sizeof *patterns))](m, x);
     if (draw(m, 3) == 0) y = bounded(m, y);
