@@ -117,7 +117,7 @@ static int pool_rows(const lm *l, int kind, size_t n, const text_words *w) {
 static int embed(lm *l, const text_words *w) {
     const qn_tokenizer *t;
     qn_error error;
-    size_t length, n;
+    size_t length, n = 0;
     int kind = pooling_of(l, w->pooling);
     if (kind < 0) return model_fail("embed", "--pooling is mean, cls or last"), APP_USAGE;
     if (!l->info.is_encoder) return model_fail("embed", "this model makes text; an encoder such as bert gives embeddings");

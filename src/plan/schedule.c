@@ -61,14 +61,15 @@ static qn_status choose_kernel(qn_schedule *p, qn_plan_step *s, const qn_schedul
                                const uint8_t *is_written, qn_error *error) {
     size_t scratch = reference_scratch;
     s->run = qn_op_rules_of(s->call.op)->reference;
-    s->cpu.constant = o->is_body ? 0 : constant_sources(p, &p->graph->nodes.at[s->node], is_written);
+    /* What runs on the device has a kernel here for the search of a bad value only: it is not worth a packed weight. */
+    s->cpu.constant = o->is_body || s->on_device ? 0 : constant_sources(p, &p->graph->nodes.at[s->node], is_written);
     if (o->cpu_levels && qn_cpu_prepare(o->cpu_levels, &s->call, &s->cpu)) {
         scratch = s->cpu.workspace;
         if (s->cpu.pack && !share_pack(p, s)) return qn_error_set(error, QN_NO_MEMORY, "no memory for a step");
-        p->totals.n_native++;
+        p->totals.n_native += !s->on_device;
     } else {
         s->cpu.run = NULL;
-        p->totals.n_reference++;
+        p->totals.n_reference += !s->on_device;
     }
     if (scratch > p->scratch) p->scratch = scratch;
     return QN_OK;

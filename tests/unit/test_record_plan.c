@@ -195,7 +195,7 @@ static void labelled_parts_are_counted_each_time_they_are_entered(void **state) 
     bench b;
     text parts = {.n = 0};
     const char *path;
-    qn_profile *profile;
+    qn_profile *profile = NULL;
     begin(&b);
     qn_plan *p = ready_plan(NULL);
     for (int i = 0; i < 3; i++) {
