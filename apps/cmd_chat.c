@@ -194,10 +194,9 @@ static int talk(lm *l, const sample_words *sw, const char *const words[4]) {
 }
 
 int cmd_chat(int argc, char **argv) {
-    const char *folder = app_profile_option(&argc, argv), *no_words[1], *own_words[4] = {NULL, NULL, NULL, NULL};
+    const char *folder = app_profile_option(&argc, argv), *own_words[4] = {NULL, NULL, NULL, NULL};
     lm_words words = {0};
     sample_words sw = {0};
-    int n;
     lm l;
     const model_flag own[] = {LM_FLAGS(words),
                               {"-sys", &own_words[0], NULL, 0},
@@ -206,12 +205,7 @@ int cmd_chat(int argc, char **argv) {
                               {"--chat-template-file", &own_words[2], NULL, 0},
                               {"-n", &own_words[3], NULL, 0},
                               {"--predict", &own_words[3], NULL, 0}};
-    model_flag flags[SAMPLE_FLAGS + sizeof own / sizeof *own];
-    int n_flags = sample_flags(&sw, flags);
-    memcpy(flags + n_flags, own, sizeof own);
-    n_flags += (int)(sizeof own / sizeof *own);
-    int rc = model_options(argc, argv, help, flags, n_flags, no_words, 0, &n);
-    if (rc < 0) sample_help(stdout);
+    int rc = sample_options(argc, argv, help, &sw, own, (int)(sizeof own / sizeof *own));
     if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
     model_catch_stop();
     rc = lm_open(&l, "chat", &words);

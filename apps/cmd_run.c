@@ -117,11 +117,10 @@ static int generate(lm *l, const run_words *w, const sample_words *sw) {
 }
 
 int cmd_run(int argc, char **argv) {
-    const char *folder = app_profile_option(&argc, argv), *no_words[1];
+    const char *folder = app_profile_option(&argc, argv);
     lm_words words = {0};
     run_words w = {0};
     sample_words sw = {0};
-    int n;
     lm l;
     const model_flag own[] = {LM_FLAGS(words),
                               {"-p", &w.prompt, NULL, 0},
@@ -139,12 +138,7 @@ int cmd_run(int argc, char **argv) {
                               {"--ignore-eos", NULL, &w.ignore_end, 0},
                               {"--no-display-prompt", NULL, &w.no_prompt, 0},
                               {"--prompt-cache", &w.cache, NULL, 0}};
-    model_flag flags[SAMPLE_FLAGS + sizeof own / sizeof *own];
-    int n_flags = sample_flags(&sw, flags);
-    memcpy(flags + n_flags, own, sizeof own);
-    n_flags += (int)(sizeof own / sizeof *own);
-    int rc = model_options(argc, argv, help, flags, n_flags, no_words, 0, &n);
-    if (rc < 0) sample_help(stdout);
+    int rc = sample_options(argc, argv, help, &sw, own, (int)(sizeof own / sizeof *own));
     if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
     model_catch_stop();
     rc = lm_open(&l, "run", &words);

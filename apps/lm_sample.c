@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <time.h>
 
+enum { SAMPLE_FLAGS = 64, MOST_FLAGS = 128 };
+
 /* Fields whose flag is spelt otherwise. */
 static const struct {
     const char *field, *flag;
@@ -22,7 +24,8 @@ static const char *flag_name(const char *field, char names[][32], int number) {
     return at;
 }
 
-int sample_flags(sample_words *w, model_flag flags[SAMPLE_FLAGS]) {
+/* Writes the flags behind w; returns how many. */
+static int sample_flags(sample_words *w, model_flag *flags) {
     static char names[SAMPLE_FLAGS][32];
     int n = 0;
 #define QN_SAMPLER_F32(name, standard, low, high, meaning) \
@@ -45,7 +48,7 @@ int sample_flags(sample_words *w, model_flag flags[SAMPLE_FLAGS]) {
     return n;
 }
 
-void sample_help(FILE *to) {
+static void sample_help(FILE *to) {
     char names[SAMPLE_FLAGS][32];
     int n = 0;
     fputs("How tokens are picked:\n"
@@ -61,6 +64,16 @@ void sample_help(FILE *to) {
 #include <quern/samplers.def>
 #undef QN_SAMPLER_F32
 #undef QN_SAMPLER_I32
+}
+
+int sample_options(int argc, char **argv, const char *help, sample_words *w, const model_flag *own, int n_own) {
+    model_flag flags[MOST_FLAGS];
+    const char *no_words[1];
+    int n_words, n = sample_flags(w, flags);
+    for (int i = 0; i < n_own && n < MOST_FLAGS; i++) flags[n++] = own[i];
+    int rc = model_options(argc, argv, help, flags, n, no_words, 0, &n_words);
+    if (rc < 0) sample_help(stdout);
+    return rc;
 }
 
 static int take_real(const lm *l, const char *name, const char *word, float *value) {

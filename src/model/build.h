@@ -37,7 +37,8 @@ qn_val qn_build_small(qn_build *b, const char *name, int needed, int rank, const
 /* x times name.weight, then name.scale and name.bias where there are any; scale_last: the bias is scaled too; use_scale 0: not at all. */
 enum { QN_SCALE_NEVER, QN_SCALE_FIRST, QN_SCALE_LAST };
 qn_val qn_build_linear(qn_build *b, qn_val x, const char *name, int64_t in, int64_t out, int scale);
-/* name.weight and name.bias, by the architecture's kind of norm. */
+/* The architecture's kind of norm over the last axis; and with name.weight and name.bias behind it. */
+qn_val qn_build_normalise(qn_build *b, qn_val x);
 qn_val qn_build_norm(qn_build *b, qn_val x, const char *name);
 void qn_build_fail(qn_build *b, qn_status status, const char *format, ...);
 

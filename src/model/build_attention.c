@@ -46,15 +46,7 @@ static qn_val head_norm(qn_build *b, qn_val x, const char *name, int64_t heads, 
     int64_t count = qn_tensor_count(&t.tensor), all = heads * length;
     int over_all = count == all && t.tensor.rank == 1 && heads > 1;
     if (over_all) x = qn_build_reshape(b, x, 2, (int64_t[]){b->all, all});
-    if (b->m->arch->norm == QN_NORM_RMS) {
-        qn_attr_rms_norm at = qn_attr_rms_norm_default();
-        at.eps = b->m->h.eps;
-        x = qn_build_op(b, QN_OP_rms_norm, 0, 1, &x, &at);
-    } else {
-        qn_attr_norm at = qn_attr_norm_default();
-        at.eps = b->m->h.eps;
-        x = qn_build_op(b, QN_OP_norm, 0, 1, &x, &at);
-    }
+    x = qn_build_normalise(b, x);
     snprintf(part, sizeof part, "%s.weight", name);
     int64_t shape[2] = {heads, length};
     qn_val w = over_all || count != all ? qn_build_small(b, part, 1, 1, over_all ? &all : &length)

@@ -143,18 +143,21 @@ qn_val qn_build_linear(qn_build *b, qn_val x, const char *name, int64_t in, int6
     return y;
 }
 
-qn_val qn_build_norm(qn_build *b, qn_val x, const char *name) {
-    char part[96];
-    int64_t n = b->m->h.n_embd;
+qn_val qn_build_normalise(qn_build *b, qn_val x) {
     if (b->m->arch->norm == QN_NORM_RMS) {
         qn_attr_rms_norm at = qn_attr_rms_norm_default();
         at.eps = b->m->h.eps;
-        x = qn_build_op(b, QN_OP_rms_norm, 0, 1, &x, &at);
-    } else {
-        qn_attr_norm at = qn_attr_norm_default();
-        at.eps = b->m->h.eps;
-        x = qn_build_op(b, QN_OP_norm, 0, 1, &x, &at);
+        return qn_build_op(b, QN_OP_rms_norm, 0, 1, &x, &at);
     }
+    qn_attr_norm at = qn_attr_norm_default();
+    at.eps = b->m->h.eps;
+    return qn_build_op(b, QN_OP_norm, 0, 1, &x, &at);
+}
+
+qn_val qn_build_norm(qn_build *b, qn_val x, const char *name) {
+    char part[96];
+    int64_t n = b->m->h.n_embd;
+    x = qn_build_normalise(b, x);
     if (b->m->arch->norm == QN_NORM_BARE) return x;
     snprintf(part, sizeof part, "%s.weight", name);
     x = qn_build_two(b, QN_OP_mul, x, qn_build_small(b, part, 1, 1, &n));
