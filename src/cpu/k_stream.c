@@ -4,13 +4,28 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { WIDE = QN_GEMM_WIDE, VECTORS = WIDE / VF_N, DEPTH = 512, ABREAST = 2, AHEAD = 2048 };
-/* Rows whose sums fit the registers beside a line of weights. */
-#if defined(__AVX512F__) || (defined(__aarch64__) && !defined(QN_AT_c))
-enum { ROWS = QN_STREAM_ROWS };
+enum { WIDE = QN_GEMM_WIDE, VECTORS = WIDE / VF_N, DEPTH = 512, AHEAD = 1024 };
+/* Rows whose sums fit the registers beside a line of weights, and for each number of rows how many panels go abreast: as many as
+ * still fit, since each is a stream of its own, which the memory serves beside the others. */
+#if defined(__AVX512F__)
+enum { ROWS = QN_STREAM_ROWS, MOST = 8 };
+#define ABREAST \
+    { 8, 4, 4, 2, 2, 2, 1, 1 }
+#define MANY(DO, ...)     \
+    DO(1, 8, __VA_ARGS__) \
+    DO(2, 4, __VA_ARGS__) DO(3, 4, __VA_ARGS__) DO(4, 2, __VA_ARGS__) DO(5, 2, __VA_ARGS__) DO(6, 2, __VA_ARGS__)
+#elif defined(__aarch64__) && !defined(QN_AT_c)
+enum { ROWS = QN_STREAM_ROWS, MOST = 4 };
+#define ABREAST \
+    { 4, 4, 2, 2, 1, 1, 1, 1 }
+#define MANY(DO, ...) DO(1, 4, __VA_ARGS__) DO(2, 4, __VA_ARGS__) DO(3, 2, __VA_ARGS__) DO(4, 2, __VA_ARGS__)
 #else
-enum { ROWS = 4 };
+enum { ROWS = 4, MOST = 4 };
+#define ABREAST \
+    { 4, 2, 2, 1, 1, 1, 1, 1 }
+#define MANY(DO, ...) DO(1, 4, __VA_ARGS__) DO(2, 2, __VA_ARGS__) DO(3, 2, __VA_ARGS__)
 #endif
+static const int abreast[QN_STREAM_ROWS] = ABREAST;
 
 typedef vf (*load_fn)(const char *line, int v);
 INLINE vf load_f32(const char *line, int v) { return vf_load((const float *)(const void *)line + v * VF_N); }
@@ -44,7 +59,7 @@ typedef struct task {
 } task;
 
 INLINE void stream(const task *t, int rows, int panels, int size, load_fn load) {
-    vf sum[ROWS][ABREAST * VECTORS];
+    vf sum[ROWS][MOST * VECTORS];
     const float *x[ROWS];
     const char *line = t->panel;
     QN_UNROLL
@@ -76,37 +91,29 @@ INLINE void stream(const task *t, int rows, int panels, int size, load_fn load) 
 typedef void (*stream_fn)(const task *t);
 #define STREAM(rows, panels, type, size) \
     static void s##rows##_##panels##_##type(const task *t) { stream(t, rows, panels, size, load_##type); }
-/* As many panels abreast as keep the adders and the memory busy, and one, for the last. */
-#define STREAMS_4(type, size) \
-    STREAM(1, 2, type, size)  \
-    STREAM(2, 2, type, size)  \
-    STREAM(3, 2, type, size)  \
-    STREAM(4, 2, type, size) STREAM(1, 1, type, size) STREAM(2, 1, type, size) STREAM(3, 1, type, size) STREAM(4, 1, type, size)
+#define STREAMS_4(type, size) STREAM(1, 1, type, size) STREAM(2, 1, type, size) STREAM(3, 1, type, size) STREAM(4, 1, type, size)
 #if defined(__AVX512F__) || (defined(__aarch64__) && !defined(QN_AT_c))
 #define STREAMS(type, size) \
     STREAMS_4(type, size)   \
-    STREAM(5, 1, type, size) STREAM(6, 1, type, size) STREAM(7, 1, type, size) STREAM(8, 1, type, size)
+    STREAM(5, 1, type, size) STREAM(6, 1, type, size) STREAM(7, 1, type, size) STREAM(8, 1, type, size) MANY(STREAM, type, size)
 #define NAMES(type) \
     { s1_1_##type, s2_1_##type, s3_1_##type, s4_1_##type, s5_1_##type, s6_1_##type, s7_1_##type, s8_1_##type }
-enum { PAIRED = 4 }; /* most rows for which panels go abreast */
 #else
-#define STREAMS(type, size) STREAMS_4(type, size)
+#define STREAMS(type, size) STREAMS_4(type, size) MANY(STREAM, type, size)
 #define NAMES(type) \
     { s1_1_##type, s2_1_##type, s3_1_##type, s4_1_##type }
-enum { PAIRED = 3 };
 #endif
-#define NAMES_ABREAST(type) \
-    { s1_2_##type, s2_2_##type, s3_2_##type, s4_2_##type }
 STREAMS(f32, 4)
 STREAMS(f16, 2)
 STREAMS(bf16, 2)
 static const stream_fn one_panel[][ROWS] = {NAMES(f32), NAMES(f16), NAMES(bf16)};
-static const stream_fn abreast[][4] = {NAMES_ABREAST(f32), NAMES_ABREAST(f16), NAMES_ABREAST(bf16)};
+#define NAME(rows, panels, type) [rows - 1] = s##rows##_##panels##_##type,
+static const stream_fn many_panels[][ROWS] = {{MANY(NAME, f32)}, {MANY(NAME, f16)}, {MANY(NAME, bf16)}};
 
 /* Panels [first, first + n): depth by depth when the rows do not go through at once, so that a depth of weights is still at hand
  * for the rows that follow. */
 static void run_panels(const qn_stream *s, int64_t first, int n, stream_fn whole) {
-    float sums[QN_STREAM_ROWS * ABREAST * WIDE];
+    float sums[QN_STREAM_ROWS * MOST * WIDE];
     int type = s->dtype == QN_DTYPE_F32 ? 0 : s->dtype == QN_DTYPE_F16 ? 1 : 2, size = type ? 2 : 4;
     int64_t bytes = qn_stream_panel_bytes(s->dtype, s->k), depth = s->n <= ROWS ? s->k : DEPTH;
     task t = {.apart = bytes};
@@ -127,8 +134,8 @@ static void run_panels(const qn_stream *s, int64_t first, int n, stream_fn whole
 
 void qn_stream_run(const qn_stream *s) {
     int type = s->dtype == QN_DTYPE_F32 ? 0 : s->dtype == QN_DTYPE_F16 ? 1 : 2;
-    int n = s->n <= PAIRED ? 2 : 1;
+    int n = abreast[s->n - 1];
     int64_t i = 0;
-    for (; n > 1 && i + n <= s->panels; i += n) run_panels(s, i, n, abreast[type][s->n - 1]);
+    for (; n > 1 && i + n <= s->panels; i += n) run_panels(s, i, n, many_panels[type][s->n - 1]);
     for (; i < s->panels; i++) run_panels(s, i, 1, NULL);
 }

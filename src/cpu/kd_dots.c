@@ -100,7 +100,8 @@ static int kind_of(const qn_quant_type *t) { return t->is_wide ? 2 : (t->group =
 #define UP_TO(p, kind) \
     { p##1_##kind, p##2_##kind, p##3_##kind, p##4_##kind, p##5_##kind, p##6_##kind }
 KINDS(BODIES)
-KINDS(BODIES_3) KINDS(BODIES_6)
+KINDS(BODIES_3)
+KINDS(BODIES_6)
 #elif defined(__AVX2__) || (defined(__aarch64__) && !defined(QN_AT_c))
 #define UP_TO(p, kind) \
     { p##1_##kind, p##2_##kind, p##3_##kind }

@@ -78,9 +78,9 @@ static void pack_blocks(const qn_call *c, const qn_cpu_step *s, void *packed, in
     for (int64_t i = qn_cpu_cut(all, s->pack_parts, part); i < end; i++) {
         int64_t panel = i % p.panels, a2 = i / p.panels % qn_ne(a, 2), a3 = i / p.panels / qn_ne(a, 2),
                 left = p.m - panel * QN_PANEL;
-        qn_quant_pack(p.type, (const uint8_t *)qn_at(a, qn_off4(a, a3, a2, panel * QN_PANEL, 0)), p.step,
+        qn_quant_keep(p.type, (const uint8_t *)qn_at(a, qn_off4(a, a3, a2, panel * QN_PANEL, 0)), p.step,
                       left < QN_PANEL ? (int)left : QN_PANEL, p.k / p.block,
-                      (uint8_t *)packed + i * (p.k / p.block) * p.bytes * QN_PANEL);
+                      (uint8_t *)packed + i * (p.k / p.block) * p.kept * QN_PANEL);
     }
 }
 
@@ -101,7 +101,7 @@ static int prepare_blocks(const qn_call *c, qn_cpu_step *s) {
         s->pack = pack_blocks;
         s->pack_slot = 0;
         s->pack_parts = panels < 64 ? panels : 64;
-        s->packed_bytes = (size_t)(panels * (p.k / p.block) * p.bytes * QN_PANEL);
+        s->packed_bytes = (size_t)(panels * (p.k / p.block) * p.kept * QN_PANEL);
     }
     return 1;
 }

@@ -91,9 +91,9 @@ static void pack(const qn_call *c, const qn_cpu_step *s, void *packed, int64_t p
     int64_t all = p.panels * e.count, end = qn_cpu_cut(all, s->pack_parts, part + 1);
     for (int64_t i = qn_cpu_cut(all, s->pack_parts, part); i < end; i++) {
         int64_t panel = i % p.panels, left = p.m - panel * QN_PANEL;
-        qn_quant_pack(p.type, (const uint8_t *)qn_at(as, qn_off4(as, 0, i / p.panels, panel * QN_PANEL, 0)), p.step,
+        qn_quant_keep(p.type, (const uint8_t *)qn_at(as, qn_off4(as, 0, i / p.panels, panel * QN_PANEL, 0)), p.step,
                       left < QN_PANEL ? (int)left : QN_PANEL, p.k / p.block,
-                      (uint8_t *)packed + i * (p.k / p.block) * p.bytes * QN_PANEL);
+                      (uint8_t *)packed + i * (p.k / p.block) * p.kept * QN_PANEL);
     }
 }
 
@@ -113,7 +113,7 @@ int QN_K(mul_mat_id)(const qn_call *c, qn_cpu_step *s) {
         s->pack = pack;
         s->pack_slot = 0;
         s->pack_parts = p.panels * e.count < 64 ? p.panels * e.count : 64;
-        s->packed_bytes = (size_t)(p.panels * e.count * (p.k / p.block) * p.bytes * QN_PANEL);
+        s->packed_bytes = (size_t)(p.panels * e.count * (p.k / p.block) * p.kept * QN_PANEL);
     }
     return 1;
 }

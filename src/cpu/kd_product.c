@@ -11,6 +11,7 @@ int qn_quant_describe(qn_quant_product *p, const qn_tensor *weights, const qn_te
     *p = (qn_quant_product){.type = qn_quant_type_of(weights->dtype), .m = qn_ne(weights, 1), .k = qn_ne(weights, 0)};
     p->block = info->block;
     p->bytes = info->bytes;
+    p->kept = p->type && p->type->kept ? p->type->kept->bytes : p->bytes;
     p->panels = ceil_div(p->m, QN_PANEL);
     p->chunks = ceil_div(p->k, QN_CHUNK);
     p->step = qn_nb(weights, 1);
@@ -42,19 +43,20 @@ void qn_quant_place(qn_quant_product *p, void *workspace) {
 }
 
 static const uint8_t *panel_at(const qn_quant_product *p, const qn_quant_unit *u, int64_t panel) {
-    return p->packed + (u->matrix * p->panels + panel) * (p->k / p->block) * p->bytes * QN_PANEL;
+    return p->packed + (u->matrix * p->panels + panel) * (p->k / p->block) * p->kept * QN_PANEL;
 }
 
 static void unpack(const qn_quant_product *p, const qn_quant_unit *u, int64_t panel, int64_t chunk, int count, uint8_t *aside,
                    qn_quant_chunk *to) {
-    const uint8_t *from = aside;
-    if (p->packed) from = panel_at(p, u, panel) + chunk * (QN_CHUNK / p->block) * p->bytes * QN_PANEL;
-    else {
-        int64_t left = p->m - panel * QN_PANEL;
-        qn_quant_pack(p->type, u->weights + panel * QN_PANEL * p->step + chunk * (QN_CHUNK / p->block) * p->bytes, p->step,
-                      left < QN_PANEL ? (int)left : QN_PANEL, count / p->block, aside);
+    if (p->packed) {
+        const uint8_t *from = panel_at(p, u, panel) + chunk * (QN_CHUNK / p->block) * p->kept * QN_PANEL;
+        (p->type->kept ? p->type->kept->unpack : p->type->unpack)(from, count, to);
+        return;
     }
-    p->type->unpack(from, count, to);
+    int64_t left = p->m - panel * QN_PANEL;
+    qn_quant_pack(p->type, u->weights + panel * QN_PANEL * p->step + chunk * (QN_CHUNK / p->block) * p->bytes, p->step,
+                  left < QN_PANEL ? (int)left : QN_PANEL, count / p->block, aside);
+    p->type->unpack(aside, count, to);
 }
 
 static void store(const qn_quant_product *p, const qn_quant_unit *u, const float *sums, int width) {
@@ -79,6 +81,24 @@ static void run_one(const qn_quant_product *p, const qn_quant_unit *u, float *su
     store(p, u, sums, (int)(u->end - u->panel) * QN_PANEL);
 }
 
+/* Pairs of packed panels; a last one alone goes with itself, and what comes of it is dropped. */
+static void run_few(const qn_quant_product *p, const qn_quant_unit *u, float *sums) {
+    int width = (int)(u->end - u->panel) * QN_PANEL;
+    float pair[QN_FEW_MOST * QN_FEW_PANELS * QN_PANEL];
+    qn_quant_few l = {.rows = p->rows, .x = u->x, .n = u->n, .offset = p->type->offset, .x_step = p->n_rows, .k = p->k};
+    for (int64_t first = u->panel; first < u->end; first += QN_FEW_PANELS) {
+        int some = u->end - first < QN_FEW_PANELS ? (int)(u->end - first) : QN_FEW_PANELS;
+        for (int i = 0; i < QN_FEW_PANELS; i++) l.panel[i] = panel_at(p, u, i < some ? first + i : first);
+        l.sums = pair;
+        l.step = QN_FEW_PANELS * QN_PANEL;
+        memset(pair, 0, sizeof pair);
+        p->type->few(&l);
+        for (int j = 0; j < u->n; j++)
+            memcpy(sums + j * width + (first - u->panel) * QN_PANEL, pair + j * l.step, (size_t)some * QN_PANEL * sizeof(float));
+    }
+    store(p, u, sums, width);
+}
+
 void qn_quant_run(const qn_quant_product *p, const qn_quant_unit *u, int64_t part) {
     char *slot = p->slots + p->slot * (size_t)part;
     qn_quant_chunk *w = (qn_quant_chunk *)slot;
@@ -88,6 +108,10 @@ void qn_quant_run(const qn_quant_product *p, const qn_quant_unit *u, int64_t par
     const qn_quant_row *x[QN_QUANT_ROWS];
     if (u->n == 1 && p->packed) {
         run_one(p, u, sums);
+        return;
+    }
+    if (u->n <= QN_FEW_MOST && p->packed && p->type->few) {
+        run_few(p, u, sums);
         return;
     }
     memset(sums, 0, (size_t)(u->n * width) * sizeof(float));

@@ -56,6 +56,26 @@ typedef struct qn_quant_line {
 } qn_quant_line;
 typedef void (*qn_one_fn)(const qn_quant_line *l);
 
+/* A few rows and two panels, likewise, for types whose unpacking is so light that it pays to do it again for every four rows. */
+enum { QN_FEW_ROWS = 4, QN_FEW_PANELS = 2, QN_FEW_MOST = 8 };
+typedef struct qn_quant_few {
+    const uint8_t *panel[QN_FEW_PANELS];
+    const qn_quant_row *rows; /* of the first chunk; x are row numbers */
+    const int64_t *x;
+    int n, offset;
+    int64_t x_step, k;
+    float *sums; /* that it adds to; step: from one row of them to the next */
+    int step;
+} qn_quant_few;
+typedef void (*qn_few_fn)(const qn_quant_few *l);
+
+/* Another form for packed weights: nibbles that a table turns into codes, and scales. */
+typedef struct qn_quant_kept {
+    const uint8_t *table;
+    int bytes, groups; /* of a block of 256 */
+    qn_unpack_fn unpack;
+} qn_quant_kept;
+
 enum { QN_SEGMENTS = 5 };
 typedef struct qn_quant_type {
     uint32_t dtype;
@@ -66,6 +86,8 @@ typedef struct qn_quant_type {
     uint8_t segment[QN_SEGMENTS * 2]; /* fields of a block: bytes of an element, elements; 0 ends the list */
     qn_unpack_fn unpack;
     qn_one_fn one;
+    qn_few_fn few;             /* NULL: by unpacking into memory */
+    const qn_quant_kept *kept; /* NULL: packed as it is; `one` and `few` take what is packed */
 } qn_quant_type;
 
 /* NULL: not a block type. */
@@ -75,6 +97,10 @@ const qn_quant_type *qn_quant_type_of(uint32_t dtype);
 /* Blocks of n rows (at most 16; `step` bytes apart, the others are taken for zero) into a panel of so many blocks. */
 #define qn_quant_pack QN_K(quant_pack)
 void qn_quant_pack(const qn_quant_type *t, const uint8_t *rows, int64_t step, int n, int64_t blocks, uint8_t *panel);
+
+/* The same into the form in which the type is kept. */
+#define qn_quant_keep QN_K(quant_keep)
+void qn_quant_keep(const qn_quant_type *t, const uint8_t *rows, int64_t step, int n, int64_t blocks, uint8_t *panel);
 
 /* A chunk of a row, count a multiple of 32; elements of f32, f16 or bf16, `step` bytes apart. */
 #define qn_quant_activate QN_K(quant_activate)
@@ -94,7 +120,7 @@ enum { QN_QUANT_ROWS = 256, QN_QUANT_PANELS = 8, QN_QUANT_PANELS_ONE = 4 }; /* o
 typedef struct qn_quant_product {
     const qn_quant_type *type;
     int64_t m, k, panels, chunks; /* rows of a matrix, their length; panels of a matrix, chunks of a panel */
-    int64_t block, bytes;         /* elements and bytes of a block */
+    int64_t block, bytes, kept;   /* elements and bytes of a block; its bytes when packed */
     const uint8_t *packed;        /* all panels of all matrices, or NULL */
     int64_t step;                 /* bytes between rows of weights */
     int64_t n_rows, unit_rows;    /* of activations: all together, and the most that a unit has */

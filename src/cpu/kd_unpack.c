@@ -20,6 +20,7 @@ INLINE void q4_0(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     nibbles(p + 2 * QN_PANEL, v, to->codes + 8 * b);
 }
 UNPACK(q4_0, 32, 18, 32, 0, 0)
+FEW(q4_0, 32, 18, 32, 0, 0)
 
 INLINE void q4_1(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     put_f(to->scale, b, v, half_field(p, v));
@@ -67,6 +68,7 @@ INLINE void q8_0(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     bytes(p + 2 * QN_PANEL, 8, v, to->codes + 8 * b);
 }
 UNPACK(q8_0, 32, 34, 32, 0, 1)
+FEW(q8_0, 32, 34, 32, 0, 1)
 
 INLINE void q8_1(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     put_f(to->scale, b, v, half_field(p, v));

@@ -89,13 +89,69 @@ INLINE void one_row(const qn_quant_line *l, int panels, block_fn unpack, int blo
     }
 }
 
+/* Rows [first, first + rows) of a few, over one chunk of panels side by side. */
+INLINE void few_rows(const qn_quant_few *l, int64_t chunk, int first, int rows, int groups, block_fn unpack, int block, int size,
+                     int group, int least, int wide) {
+    vf sum[QN_FEW_ROWS][QN_FEW_PANELS][QN_PANEL_VECTORS];
+    const qn_quant_row *x[QN_FEW_ROWS];
+    float *sums = l->sums + first * l->step;
+    const uint8_t *at[QN_FEW_PANELS];
+    QN_UNROLL
+    for (int p = 0; p < QN_FEW_PANELS; p++) at[p] = l->panel[p] + chunk * (QN_CHUNK / block) * size;
+    QN_UNROLL
+    for (int j = 0; j < rows; j++) {
+        x[j] = l->rows + chunk * l->x_step + l->x[first + j];
+        QN_UNROLL
+        for (int p = 0; p < QN_FEW_PANELS; p++) {
+            QN_UNROLL
+            for (int v = 0; v < QN_PANEL_VECTORS; v++) sum[j][p][v] = vf_load(sums + j * l->step + p * QN_PANEL + v * VF_N);
+        }
+    }
+    for (int g = 0; g < groups; g += block / group) {
+        QN_UNROLL
+        for (int p = 0; p < QN_FEW_PANELS; p++) {
+            QN_UNROLL
+            for (int v = 0; v < QN_PANEL_VECTORS; v++) {
+                qn_quant_chunk w;
+                unpack(at[p], 0, v, &w);
+                QN_UNROLL
+                for (int j = 0; j < rows; j++)
+                    sum[j][p][v] = block_dot(&w, v, x[j], g, l->offset, sum[j][p][v], block, group, least, wide);
+            }
+            at[p] += size;
+        }
+    }
+    QN_UNROLL
+    for (int j = 0; j < rows; j++) {
+        QN_UNROLL
+        for (int p = 0; p < QN_FEW_PANELS; p++) {
+            QN_UNROLL
+            for (int v = 0; v < QN_PANEL_VECTORS; v++) vf_store(sums + j * l->step + p * QN_PANEL + v * VF_N, sum[j][p][v]);
+        }
+    }
+}
+
+/* The same for rows of any number, chunk by chunk, so that all of them find a chunk in the first cache. */
+#define FEW(name, block, size, group, least, wide)                                                                        \
+    void QN_K(few_##name)(const qn_quant_few *l) {                                                                        \
+        for (int64_t c = 0; c * QN_CHUNK < l->k; c++) {                                                                   \
+            int groups = (int)(l->k - c * QN_CHUNK < QN_CHUNK ? l->k - c * QN_CHUNK : QN_CHUNK) / (group);                \
+            int j = 0;                                                                                                    \
+            for (; j + 4 <= l->n; j += 4) few_rows(l, c, j, 4, groups, name, block, (size)*QN_PANEL, group, least, wide); \
+            if (l->n - j >= 2) few_rows(l, c, j, 2, groups, name, block, (size)*QN_PANEL, group, least, wide), j += 2;    \
+            if (j < l->n) few_rows(l, c, j, 1, groups, name, block, (size)*QN_PANEL, group, least, wide);                 \
+        }                                                                                                                 \
+    }
+
 /* What a type needs of its function name(p, b, v, to): the unpacking of a chunk, and the product with one row, for as many panels as
- * go abreast and for one. */
+ * go abreast and for one; UNPACK_ONLY for those that are packed as something else. */
+#define UNPACK_ONLY(name, block, size)                                                              \
+    void QN_K(unpack_##name)(const uint8_t *panel, int count, qn_quant_chunk *to) {                 \
+        for (int b = 0; b * (block) < count; b++)                                                   \
+            for (int v = 0; v < QN_PANEL_VECTORS; v++) name(panel + b * (size)*QN_PANEL, b, v, to); \
+    }
 #define UNPACK(name, block, size, group, least, wide)                                                                        \
-    void QN_K(unpack_##name)(const uint8_t *panel, int count, qn_quant_chunk *to) {                                          \
-        for (int b = 0; b * (block) < count; b++)                                                                            \
-            for (int v = 0; v < QN_PANEL_VECTORS; v++) name(panel + b * (size)*QN_PANEL, b, v, to);                          \
-    }                                                                                                                        \
+    UNPACK_ONLY(name, block, size)                                                                                           \
     void QN_K(one_##name)(const qn_quant_line *l) {                                                                          \
         if (l->panels == QN_DOT_PANELS_ONE) one_row(l, QN_DOT_PANELS_ONE, name, block, (size)*QN_PANEL, group, least, wide); \
         else                                                                                                                 \
@@ -105,14 +161,27 @@ INLINE void one_row(const qn_quant_line *l, int panels, block_fn unpack, int blo
             }                                                                                                                \
     }
 
-#define QN_UNPACKS(X)                                                                                                        \
-    X(q4_0)                                                                                                                  \
-    X(q4_1)                                                                                                                  \
-    X(q5_0) X(q5_1) X(q8_0) X(q8_1) X(q2_k) X(q3_k) X(q4_k) X(q5_k) X(q6_k) X(q8_k) X(iq2_xxs) X(iq2_xs) X(iq3_xxs) X(iq1_s) \
-        X(iq4_nl) X(iq3_s) X(iq2_s) X(iq4_xs) X(iq1_m) X(tq1_0) X(tq2_0) X(mxfp4) X(nvfp4) X(q1_0) X(q2_0)
+#define QN_UNPACKS(X)                                                                                                           \
+    X(q4_0)                                                                                                                     \
+    X(q4_1)                                                                                                                     \
+    X(q5_0)                                                                                                                     \
+    X(q5_1)                                                                                                                     \
+    X(q8_0) X(q8_1) X(q2_k) X(q3_k) X(q4_k) X(q5_k) X(q6_k) X(q8_k) X(iq2_xxs) X(iq2_xs) X(iq3_xxs) X(iq1_s) X(iq4_nl) X(iq3_s) \
+        X(iq2_s) X(iq4_xs) X(iq1_m) X(tq1_0) X(tq2_0) X(mxfp4) X(nvfp4) X(q1_0) X(q2_0)
 #define QN_UNPACK_DECLARE(name)                                                    \
     void QN_K(unpack_##name)(const uint8_t *panel, int count, qn_quant_chunk *to); \
     void QN_K(one_##name)(const qn_quant_line *l);
 QN_UNPACKS(QN_UNPACK_DECLARE)
+#define QN_KEPT_DECLARE(name)      \
+    QN_UNPACK_DECLARE(kept_##name) \
+    extern const qn_quant_kept QN_K(kept_##name);
+QN_KEPT_DECLARE(iq2_32)
+QN_KEPT_DECLARE(iq2_16)
+QN_KEPT_DECLARE(iq3_xxs)
+QN_KEPT_DECLARE(iq3_s)
+QN_KEPT_DECLARE(iq1_32)
+QN_KEPT_DECLARE(iq1_16)
+void QN_K(few_q8_0)(const qn_quant_few *l);
+void QN_K(few_q4_0)(const qn_quant_few *l);
 
 #endif

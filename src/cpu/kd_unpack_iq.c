@@ -106,7 +106,7 @@ INLINE void iq2_xxs(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
             put_iq2(to, 4 * s + l, v, vu_pick16(qn_grid_iq2_xxs, index >> (8 * l) & 255u), eight_signs(signs >> (7 * l) & 127u));
     }
 }
-UNPACK(iq2_xxs, 256, 66, 32, 0, 0)
+UNPACK_ONLY(iq2_xxs, 256, 66)
 
 /* Sixteen scales of four bits. */
 INLINE void nibble_scales(const uint8_t *scales, vf d, int v, qn_quant_chunk *to) {
@@ -121,7 +121,7 @@ INLINE void iq2_xs(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
         put_iq2(to, g, v, vu_pick16(qn_grid_iq2_xs, code & 511u), eight_signs(code >> 9));
     }
 }
-UNPACK(iq2_xs, 256, 74, 16, 0, 0)
+UNPACK_ONLY(iq2_xs, 256, 74)
 
 INLINE vu byte_at(const uint8_t *field, int i, int v) { return word(field, i / 4, v) >> (8 * (i % 4)) & 255u; }
 
@@ -134,7 +134,7 @@ INLINE void iq2_s(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
                 byte_at(p + 34 * QN_PANEL, g, v));
     }
 }
-UNPACK(iq2_s, 256, 82, 16, 0, 0)
+UNPACK_ONLY(iq2_s, 256, 82)
 
 /* 4 + 8 digit, and 2 more for the last of the eight. */
 INLINE vu iq3_xxs_value(vu digit) { return digit * 8u + ((digit & digit >> 1 & digit >> 2 & ONES) << 1) + 0x04040404u; }
@@ -155,7 +155,7 @@ INLINE void iq3_xxs(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
         }
     }
 }
-UNPACK(iq3_xxs, 256, 98, 32, 0, 0)
+UNPACK_ONLY(iq3_xxs, 256, 98)
 
 INLINE void iq3_s(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     vf d = half_field(p, v);
@@ -170,7 +170,7 @@ INLINE void iq3_s(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
         }
     }
 }
-UNPACK(iq3_s, 256, 110, 32, 0, 0)
+UNPACK_ONLY(iq3_s, 256, 110)
 
 /* Digits 0, 1, 2 stand for -1, 0, 1, and an eighth is added or taken away: in eighths, and 9 more, 8 digit + 2 or + 0. */
 INLINE void put_iq1(qn_quant_chunk *to, int group, int v, vu entry, vu minus) {
@@ -191,7 +191,7 @@ INLINE void iq1_s(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
         }
     }
 }
-UNPACK(iq1_s, 256, 50, 32, 0, 0)
+UNPACK_ONLY(iq1_s, 256, 50)
 
 /* The f16 scale is the top four bits of each of four halves. */
 INLINE void iq1_m(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
@@ -211,4 +211,69 @@ INLINE void iq1_m(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
         put_iq1(to, g, v, vu_pick16(qn_grid_iq1, byte_at(p, g, v) | (nibble & 7u) << 8), nibble >> 3);
     }
 }
-UNPACK(iq1_m, 256, 56, 16, 0, 0)
+UNPACK_ONLY(iq1_m, 256, 56)
+
+/* ---- What codebooks are packed as: the values of a type are few, so a nibble tells which, and a table of 16 gives its code. That takes
+ * 4 bits an element where the file has 2 or 3, and no gathering for each token. Scales are f32 behind the nibbles. */
+
+static const uint8_t codes_iq2[16] = {72, 89, 107, 56, 39, 21};
+static const uint8_t codes_iq3_xxs[16] = {68, 76, 84, 92, 100, 108, 116, 126, 60, 52, 44, 36, 28, 20, 12, 2};
+static const uint8_t codes_iq3_s[16] = {65, 67, 69, 71, 73, 75, 77, 79, 63, 61, 59, 57, 55, 53, 51, 49};
+static const uint8_t codes_iq1[16] = {0, 2, 8, 10, 16, 18};
+
+INLINE void from_nibbles(const uint8_t *table, int groups, const uint8_t *p, int v, qn_quant_chunk *to) {
+    QN_UNROLL
+    for (int g = 0; g < groups; g++)
+        put_f(to->scale, g, v, vf_load((const float *)(const void *)(p + (128 + 4 * g) * QN_PANEL) + v * VF_N));
+    QN_UNROLL
+    for (int u = 0; u < 4; u++) {
+        QN_UNROLL
+        for (int w = 0; w < 8; w++) {
+            vu q = word(p, 8 * u + w, v);
+            put(to->codes, 16 * u + w, v, vu_table16(table, q & LOW4));
+            put(to->codes, 16 * u + 8 + w, v, vu_table16(table, q >> 4 & LOW4));
+        }
+    }
+}
+
+#define KEPT(name, table, group)                                                  \
+    INLINE void kept_##name(const uint8_t *p, int b, int v, qn_quant_chunk *to) { \
+        (void)b;                                                                  \
+        from_nibbles(table, 256 / (group), p, v, to);                             \
+    }                                                                             \
+    UNPACK(kept_##name, 256, 128 + 1024 / (group), group, 0, 0)                   \
+    const qn_quant_kept QN_K(kept_##name) = {table, 128 + 1024 / (group), 256 / (group), QN_K(unpack_kept_##name)};
+KEPT(iq2_32, codes_iq2, 32)
+KEPT(iq2_16, codes_iq2, 16)
+KEPT(iq3_xxs, codes_iq3_xxs, 32)
+KEPT(iq3_s, codes_iq3_s, 32)
+KEPT(iq1_32, codes_iq1, 32)
+KEPT(iq1_16, codes_iq1, 16)
+
+/* One block of a panel, unpacked, as nibbles. */
+static void to_nibbles(const qn_quant_kept *k, const qn_quant_chunk *from, uint8_t *to) {
+    uint8_t which[256] = {0};
+    for (int i = 0; i < 16; i++) which[k->table[i]] = (uint8_t)i;
+    which[k->table[0]] = 0; /* unused entries are 0 */
+    for (int u = 0; u < 4; u++)
+        for (int w = 0; w < 8; w++)
+            for (int i = 0; i < QN_PANEL * 4; i++, to++) {
+                const uint8_t *low = (const uint8_t *)from->codes[16 * u + w],
+                              *high = (const uint8_t *)from->codes[16 * u + 8 + w];
+                *to = (uint8_t)(which[low[i]] | which[high[i]] << 4);
+            }
+    memcpy(to, from->scale, (size_t)k->groups * QN_PANEL * sizeof(float));
+}
+
+void qn_quant_keep(const qn_quant_type *t, const uint8_t *rows, int64_t step, int n, int64_t blocks, uint8_t *panel) {
+    enum { LARGEST = 110 };
+    uint8_t raw[LARGEST * QN_PANEL];
+    qn_quant_chunk chunk;
+    if (!t->kept) qn_quant_pack(t, rows, step, n, blocks, panel);
+    else
+        for (int64_t b = 0, size = qn_dtype_describe((qn_dtype)t->dtype)->bytes; b < blocks; b++) {
+            qn_quant_pack(t, rows + b * size, step, n, 1, raw);
+            t->unpack(raw, QN_CHUNK, &chunk);
+            to_nibbles(t->kept, &chunk, panel + b * t->kept->bytes * QN_PANEL);
+        }
+}
