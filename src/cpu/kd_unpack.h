@@ -7,6 +7,13 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
+/* Unrolls what the registers hold only where a vector is a whole panel; elsewhere it would keep the compiler busy for minutes. */
+#if defined(__AVX512F__)
+#define QN_UNROLL_BLOCK QN_UNROLL
+#else
+#define QN_UNROLL_BLOCK
+#endif
+
 /* Word i of a field of words. */
 INLINE vu word(const uint8_t *field, int i, int v) { return vu_load(field + (i * QN_PANEL + v * VF_N) * 4); }
 /* A field of one f16 a row. */
@@ -41,7 +48,7 @@ INLINE int32_t four(const int8_t *q) {
  * compiler's to keep: mostly it never leaves the registers. The arithmetic is that of kd_dots.c, in the same order. */
 INLINE vf block_dot(const qn_quant_chunk *w, int v, const qn_quant_row *x, int g, int offset, vf sum, int block, int group,
                     int least, int wide) {
-    QN_UNROLL
+    QN_UNROLL_BLOCK
     for (int i = 0; i < block / group; i++, g++) {
         vi whole = vi_set1(-offset * x->sum[g]);
         QN_UNROLL
@@ -161,13 +168,14 @@ INLINE void few_rows(const qn_quant_few *l, int64_t chunk, int first, int rows, 
             }                                                                                                                \
     }
 
-#define QN_UNPACKS(X)                                                                                                           \
-    X(q4_0)                                                                                                                     \
-    X(q4_1)                                                                                                                     \
-    X(q5_0)                                                                                                                     \
-    X(q5_1)                                                                                                                     \
-    X(q8_0) X(q8_1) X(q2_k) X(q3_k) X(q4_k) X(q5_k) X(q6_k) X(q8_k) X(iq2_xxs) X(iq2_xs) X(iq3_xxs) X(iq1_s) X(iq4_nl) X(iq3_s) \
-        X(iq2_s) X(iq4_xs) X(iq1_m) X(tq1_0) X(tq2_0) X(mxfp4) X(nvfp4) X(q1_0) X(q2_0)
+#define QN_UNPACKS(X)                                                                                                            \
+    X(q4_0)                                                                                                                      \
+    X(q4_1)                                                                                                                      \
+    X(q5_0)                                                                                                                      \
+    X(q5_1)                                                                                                                      \
+    X(q8_0)                                                                                                                      \
+    X(q8_1) X(q2_k) X(q3_k) X(q4_k) X(q5_k) X(q6_k) X(q8_k) X(iq2_xxs) X(iq2_xs) X(iq3_xxs) X(iq1_s) X(iq4_nl) X(iq3_s) X(iq2_s) \
+        X(iq4_xs) X(iq1_m) X(tq1_0) X(tq2_0) X(mxfp4) X(nvfp4) X(q1_0) X(q2_0)
 #define QN_UNPACK_DECLARE(name)                                                    \
     void QN_K(unpack_##name)(const uint8_t *panel, int count, qn_quant_chunk *to); \
     void QN_K(one_##name)(const qn_quant_line *l);

@@ -222,12 +222,12 @@ static const uint8_t codes_iq3_s[16] = {65, 67, 69, 71, 73, 75, 77, 79, 63, 61, 
 static const uint8_t codes_iq1[16] = {0, 2, 8, 10, 16, 18};
 
 INLINE void from_nibbles(const uint8_t *table, int groups, const uint8_t *p, int v, qn_quant_chunk *to) {
-    QN_UNROLL
+    QN_UNROLL_BLOCK
     for (int g = 0; g < groups; g++)
         put_f(to->scale, g, v, vf_load((const float *)(const void *)(p + (128 + 4 * g) * QN_PANEL) + v * VF_N));
-    QN_UNROLL
+    QN_UNROLL_BLOCK
     for (int u = 0; u < 4; u++) {
-        QN_UNROLL
+        QN_UNROLL_BLOCK
         for (int w = 0; w < 8; w++) {
             vu q = word(p, 8 * u + w, v);
             put(to->codes, 16 * u + w, v, vu_table16(table, q & LOW4));
