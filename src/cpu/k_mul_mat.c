@@ -36,7 +36,7 @@ typedef struct runs {
     int64_t across, units;               /* groups of panels: of a matrix, of all runs */
 } runs;
 
-enum { GROUP = 8 }; /* panels of a unit */
+enum { GROUP = 4 }; /* panels of a unit */
 
 static runs describe_few(const qn_call *c) {
     const qn_tensor *a = c->src[0], *b = c->src[1];

@@ -56,8 +56,8 @@ typedef struct qn_quant_line {
 } qn_quant_line;
 typedef void (*qn_one_fn)(const qn_quant_line *l);
 
-/* A few rows and two panels, likewise, for types whose unpacking is so light that it pays to do it again for every four rows. */
-enum { QN_FEW_ROWS = 4, QN_FEW_PANELS = 2, QN_FEW_MOST = 8 };
+/* A few rows and two panels, likewise, for types whose unpacking is light; for more rows it pays to keep it. */
+enum { QN_FEW_ROWS = 4, QN_FEW_PANELS = 2, QN_FEW_MOST = 4 };
 typedef struct qn_quant_few {
     const uint8_t *panel[QN_FEW_PANELS];
     const qn_quant_row *rows; /* of the first chunk; x are row numbers */
