@@ -28,7 +28,7 @@ static const char help[] =
 enum { ROWS = STORY_BATCH * STORY_CONTEXT, EVERY = 20, CHECKS = 4, ONE = STORY_CONTEXT + 1, CHECK_SEED = 1000003 };
 
 typedef struct options {
-    const char *out, *curve, *profile;
+    const char *out, *curve, *profile, *from;
     int64_t steps, seed, threads, tell;
     double rate;
 } options;
@@ -58,6 +58,22 @@ static int set(qn_plan *plan, const char *name, qn_dtype dtype, int rank, const 
 }
 
 /* ---- Params */
+
+/* The weights of a file that an earlier training wrote, over those that chance gave. */
+static int read_params(trainer *r, const char *path) {
+    qn_file *file;
+    qn_error error;
+    if (qn_file_open(path, NULL, &file, &error) != QN_OK) return fail(path, error.text);
+    int good = 1;
+    for (int i = 0; i < r->train->n_params && good; i++) {
+        const char *name = r->train->params[i].name;
+        qn_file_tensor t;
+        good = qn_file_entry(file, qn_file_find(file, QN_FILE_TENSORS, name), &t) == QN_OK || fail(name, "is not in the file");
+        good = good && (qn_plan_set(r->step, name, &t.tensor, &error) == QN_OK || fail(name, error.text));
+    }
+    qn_file_close(file);
+    return good;
+}
 
 static int start_params(trainer *r, uint64_t random) {
     for (int i = 0; i < r->train->n_params; i++) {
@@ -215,7 +231,8 @@ static int prepare(trainer *r, const options *o) {
     if (r->curve) fprintf(r->curve, "step,rate,loss\n");
     if (app_profile_begin(&r->profile, o->profile) != APP_OK) return 0;
     if (app_profile_attach(&r->profile, r->context, "train") != APP_OK) return 0;
-    return build(&r->train, r->words.n, 1, &r->step) && build(&r->test, r->words.n, 0, &r->look) && start_params(r, random);
+    return build(&r->train, r->words.n, 1, &r->step) && build(&r->test, r->words.n, 0, &r->look) && start_params(r, random) &&
+           (!o->from || read_params(r, o->from));
 }
 
 static void finish(trainer *r) {
@@ -268,13 +285,14 @@ static int tell(const options *o) {
 }
 
 int train_stories(int argc, char **argv) {
-    options o = {NULL, NULL, NULL, 1500, 1, 0, 0, 0.003};
+    options o = {NULL, NULL, NULL, NULL, 1500, 1, 0, 0, 0.003};
     const char *example, *steps = NULL, *seed = NULL, *threads = NULL, *tales = NULL, *rate = NULL, *none[1];
     int n;
     o.profile = app_profile_option(&argc, argv);
     const model_flag flags[] = {{"--example", &example, NULL, 0}, {"--steps", &steps, NULL, 0},     {"--seed", &seed, NULL, 0},
                                 {"--rate", &rate, NULL, 0},       {"--threads", &threads, NULL, 0}, {"-t", &threads, NULL, 0},
-                                {"-o", &o.out, NULL, 0},          {"--curve", &o.curve, NULL, 0},   {"--tell", &tales, NULL, 0}};
+                                {"-o", &o.out, NULL, 0},          {"--curve", &o.curve, NULL, 0},   {"--tell", &tales, NULL, 0},
+                                {"--from", &o.from, NULL, 0}};
     int rc = model_options(argc, argv, help, flags, sizeof flags / sizeof *flags, none, 0, &n);
     if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
     if (steps) rc = lm_number("train", "--steps", steps, 1, 1000000, &o.steps);

@@ -15,6 +15,10 @@ cmp "$dir/1.gguf" "$dir/2.gguf"
 cmp "$dir/1.csv" "$dir/2.csv"
 awk '/^loss/ { fell = $2 < 5.5 } END { exit !fell }' "$dir/1.txt" # knowing nothing is 6.7
 
+# Going on from a file begins where it ended: two small steps leave the loss near that, not near chance.
+"$quern" train --example stories --from "$dir/1.gguf" --seed 2 --steps 2 --rate 1e-4 | tee "$dir/from.txt"
+awk '/^loss/ { near = $2 < 5.5 } END { exit !near }' "$dir/from.txt"
+
 "$quern" train --example stories --seed 12345 --tell 20 >"$dir/tales.txt"
 "$quern" eval -m models/stories.gguf -f "$dir/tales.txt" | tee "$dir/eval.txt"
 awk '/^perplexity/ { good = $2 < 2.5 } END { exit !good }' "$dir/eval.txt"
