@@ -117,11 +117,11 @@ static void sum_row(const slot *s, int r) {
     float now = most_of(top);
     if (now == -INFINITY) return;
     for (int p = 0; p < KEYS; p += VF_N) {
-        vf w = qn_attend_exp(vf_load(scores + p) - vf_set1(now));
+        vf w = vf_exp_below(vf_load(scores + p) - vf_set1(now));
         sum += w;
         paid += vf_select(w == vf_zero(), vf_zero(), w * vf_load(pays + p));
     }
-    float factor = qn_attend_exp(vf_set1(s->top[r] - now))[0];
+    float factor = vf_exp_below(vf_set1(s->top[r] - now))[0];
     s->sum[r] = s->sum[r] * factor + sum_of(sum);
     s->level[r] = s->level[r] * factor + sum_of(paid);
     s->top[r] = now;
@@ -131,7 +131,7 @@ static void sum_row(const slot *s, int r) {
 static void pull_row(const qn_attend *a, const slot *s, int r) {
     vf top = vf_set1(s->top[r]), share = vf_set1(s->share[r]), level = vf_set1(s->level[r]), scale = vf_set1(a->scale);
     for (int p = r * KEYS; p < (r + 1) * KEYS; p += VF_N) {
-        vf w = s->share[r] == 0 ? vf_zero() : qn_attend_exp(vf_load(s->scores + p) - top) * share;
+        vf w = s->share[r] == 0 ? vf_zero() : vf_exp_below(vf_load(s->scores + p) - top) * share;
         vf x = scale * w * (vf_load(s->pays + p) - level) * vf_load(s->bend + p);
         vf_store(s->scores + p, w);
         vf_store(s->pull + p, vf_select(w == vf_zero(), vf_zero(), x));

@@ -10,7 +10,7 @@
 
 enum { KEYS = QN_ATTEND_KEYS, SPAN = QN_ATTEND_SPAN };
 
-static inline float exp_one(float x) { return qn_attend_exp(vf_set1(x))[0]; }
+static inline float exp_one(float x) { return vf_exp_below(vf_set1(x))[0]; }
 
 static inline vf vf_add(vf a, vf b) { return a + b; }
 static inline float most_of(vf a) {
@@ -156,7 +156,7 @@ static void weigh_row(const qn_attend *a, const slot *s, int r, int n, int maske
         return;
     }
     for (int p = 0; p < KEYS; p += VF_N) {
-        vf w = qn_attend_exp(vf_load(scores + p) - vf_set1(now));
+        vf w = vf_exp_below(vf_load(scores + p) - vf_set1(now));
         vf_store(scores + p, w);
         sum += w;
     }

@@ -85,14 +85,6 @@ static inline const char *qn_attend_row(const qn_attend_side *side, int64_t batc
 #define qn_attend_bias QN_K(attend_bias)
 int qn_attend_bias(const qn_attend *a, const qn_attend_place *at, float *bias, int64_t j, int n);
 
-/* e^x for x <= 0; what is below the smallest normal number is 0. NaN passes. */
-static inline vf qn_attend_exp(vf x) {
-    vf low = vf_set1(-87.0f), r;
-    vf n = vf_reduce_ln2(vf_max(low, x), &r);
-    vf e = vf_fma(r * r, vf_exp_tail(r), r) + vf_set1(1.0f);
-    return vf_select(x < low, vf_zero(), e * vf_two_to(n));
-}
-
 /* ---- The products of a tile (k_attention_tile.c) */
 
 /* Rows of c, `wide` floats each: c[i] = factor[i] c[i] + the sum over p < depth of a[i][p] b[p], or from nothing without factors.

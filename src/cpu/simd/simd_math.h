@@ -87,9 +87,17 @@ static inline vf vf_tanh(vf x) {
     return vf_select(x != x, x, vf_of_bits(vi_bits(y) | sign));
 }
 
+/* e^x for x <= 0, in half the steps: what is below the smallest normal number is 0. NaN passes. */
+static inline vf vf_exp_below(vf x) {
+    vf low = vf_set1(-87.0f), r;
+    vf n = vf_reduce_ln2(vf_max(low, x), &r);
+    vf e = vf_fma(r * r, vf_exp_tail(r), r) + vf_set1(1.0f);
+    return vf_select(x < low, vf_zero(), e * vf_two_to(n));
+}
+
 /* From e^-|x|, so that neither end overflows. */
 static inline vf vf_sigmoid(vf x) {
-    vf e = vf_exp(vf_zero() - vf_abs(x)), d = vf_set1(1.0f) / (vf_set1(1.0f) + e);
+    vf e = vf_exp_below(vf_zero() - vf_abs(x)), d = vf_set1(1.0f) / (vf_set1(1.0f) + e);
     return vf_select(x < vf_zero(), e * d, d);
 }
 
