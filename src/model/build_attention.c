@@ -125,17 +125,25 @@ static qn_val by_head(qn_build *b, qn_val x, int64_t heads, int64_t length) {
     return qn_build_permute(b, x, 4, (int64_t[]){0, 2, 1, 3});
 }
 
+static void norm_heads(qn_build *b, qn_val p[3]) {
+    const qn_hparams *h = &b->m->h;
+    const qn_layer_shape *l = &h->layers[b->layer];
+    if (!(b->m->arch->has & QN_HAS_QK_NORM) || !qn_build_has(b, "attn_q_norm.weight") || !qn_build_has(b, "attn_k_norm.weight"))
+        return;
+    p[0] = head_norm(b, p[0], "attn_q_norm", l->heads, h->key_length);
+    p[1] = head_norm(b, p[1], "attn_k_norm", l->heads_kv, h->key_length);
+}
+
 qn_val qn_build_attention(qn_build *b, qn_val x) {
     const qn_hparams *h = &b->m->h;
     const qn_layer_shape *l = &h->layers[b->layer];
     qn_val p[3];
     project(b, x, p);
-    if (b->m->arch->has & QN_HAS_QK_NORM && qn_build_has(b, "attn_q_norm.weight") && qn_build_has(b, "attn_k_norm.weight")) {
-        p[0] = head_norm(b, p[0], "attn_q_norm", l->heads, h->key_length);
-        p[1] = head_norm(b, p[1], "attn_k_norm", l->heads_kv, h->key_length);
-    }
+    int late = (b->m->arch->has & QN_HAS_QK_NORM_LATE) != 0;
+    if (!late) norm_heads(b, p);
     p[0] = rope(b, p[0]);
     p[1] = rope(b, p[1]);
+    if (late) norm_heads(b, p);
     int encoder = (b->m->arch->has & QN_IS_ENCODER) != 0;
     qn_val q = by_head(b, p[0], l->heads, h->key_length);
     qn_val k = encoder ? by_head(b, p[1], l->heads_kv, h->key_length)

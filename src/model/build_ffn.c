@@ -4,9 +4,11 @@
 #include "model/build.h"
 
 static qn_val gated(qn_build *b, qn_val gate, qn_val up) {
+    if (b->m->arch->act == QN_ACT_RELU_SQUARED) qn_build_fail(b, QN_UNSUPPORTED, "a squared relu with a gate is not known");
     static const qn_glu kinds[] = {[QN_ACT_SILU] = QN_GLU_swiglu,
                                    [QN_ACT_GELU] = QN_GLU_geglu,
                                    [QN_ACT_RELU] = QN_GLU_reglu,
+                                   [QN_ACT_RELU_SQUARED] = QN_GLU_reglu,
                                    [QN_ACT_OAI] = QN_GLU_swiglu_oai};
     qn_val src[2] = {gate, up};
     return qn_build_op(b, QN_OP_glu, kinds[b->m->arch->act], up == QN_VAL_NONE ? 1 : 2, src, NULL);
@@ -16,8 +18,10 @@ static qn_val plain(qn_build *b, qn_val x) {
     static const qn_unary kinds[] = {[QN_ACT_SILU] = QN_UNARY_silu,
                                      [QN_ACT_GELU] = QN_UNARY_gelu,
                                      [QN_ACT_RELU] = QN_UNARY_relu,
+                                     [QN_ACT_RELU_SQUARED] = QN_UNARY_relu,
                                      [QN_ACT_OAI] = QN_UNARY_silu};
-    return qn_build_unary(b, kinds[b->m->arch->act], x);
+    x = qn_build_unary(b, kinds[b->m->arch->act], x);
+    return b->m->arch->act == QN_ACT_RELU_SQUARED ? qn_build_one(b, QN_OP_sqr, x) : x;
 }
 
 /* ffn_up, ffn_gate, ffn_down, with `kind` behind: "" or "_shexp". */

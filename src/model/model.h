@@ -9,7 +9,7 @@
 
 typedef enum qn_norm_kind { QN_NORM_RMS, QN_NORM_LAYER, QN_NORM_BARE } qn_norm_kind; /* bare: no weight and no bias */
 typedef enum qn_rope_kind { QN_ROPE_NONE, QN_ROPE_NORMAL, QN_ROPE_NEOX } qn_rope_kind;
-typedef enum qn_act_kind { QN_ACT_SILU, QN_ACT_GELU, QN_ACT_RELU, QN_ACT_OAI } qn_act_kind;
+typedef enum qn_act_kind { QN_ACT_SILU, QN_ACT_GELU, QN_ACT_RELU, QN_ACT_RELU_SQUARED, QN_ACT_OAI } qn_act_kind;
 typedef enum qn_gate_kind {
     QN_GATE_SPLIT,  /* two matrices, ffn_gate and ffn_up */
     QN_GATE_HALVES, /* one, whose first half is the gate */
@@ -50,8 +50,9 @@ enum {
     QN_HAS_LOGIT_MULTIPLIER = 1u << 14, /* logit_scale (multiplies) */
     QN_HAS_SINKS = 1u << 15,
     QN_HAS_TOKEN_TYPES = 1u << 16,
-    QN_HAS_EMBED_NORM = 1u << 17, /* token_embd_norm */
-    QN_IS_ENCODER = 1u << 18      /* every token sees every other, and no logits */
+    QN_HAS_EMBED_NORM = 1u << 17,  /* token_embd_norm */
+    QN_IS_ENCODER = 1u << 18,      /* every token sees every other, and no logits */
+    QN_HAS_QK_NORM_LATE = 1u << 19 /* those norms come behind the rope */
 };
 
 typedef struct qn_arch {
