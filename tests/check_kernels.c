@@ -29,10 +29,6 @@ static double bound_of(const qc_built *b, uint32_t dtype) {
     return dtype == QN_DTYPE_F64 ? 1e-20 : dtype == QN_DTYPE_F32 ? 1e-10 : dtype == QN_DTYPE_F16 ? 2e-6 : 1e-4;
 }
 
-static int is_sum(int op) {
-    return op == QN_OP_reduce || op == QN_OP_sum || op == QN_OP_sum_rows || op == QN_OP_mean || op == QN_OP_repeat_back;
-}
-
 /* Where terms cancel, what is left is no measure: an error is then weighed against the terms, which are of size 1 in these cases and
  * each off by up to a 250th, some decoded to several times that size. */
 static double floor_of(const qc_built *b, uint32_t dtype) {
@@ -40,8 +36,6 @@ static double floor_of(const qc_built *b, uint32_t dtype) {
         const qn_tensor *t = b->request.src[i];
         if (t && qn_is_block(t->dtype)) return 0.01 * sqrt((double)t->shape[t->rank - 1]);
     }
-    double terms = (double)qn_tensor_count(b->request.src[0]) / (double)(qn_tensor_count(b->request.dst[0]) + 1);
-    if (dtype == QN_DTYPE_F32 && b->request.n_src == 1 && is_sum(b->request.op) && terms > 1) return 1e-6 * sqrt(terms);
     return dtype == QN_DTYPE_F16 ? 1e-7 : 1e-37;
 }
 
