@@ -105,8 +105,9 @@ int qc_changed(const unsigned char **where) {
 
 /* ---- Counting allocations */
 
-static int64_t counted;
-static int armed;
+/* Atomic, because a kernel's threads allocate where they should not, if they do. */
+static _Atomic int64_t counted;
+static _Atomic int armed;
 
 void qc_trap_arm(void) {
     counted = 0;

@@ -141,7 +141,7 @@ asan_tests() {
     run asan/check-test build/asan/qn_check test --quick
     run asan/check-grad build/asan/qn_check grad --quick
     run asan/check-graphs build/asan/qn_check graphs --quick
-    run asan/check-kernels bash -c 'kernels "$@"' - build/asan mul_mat_id linear get_rows set_rows cpy rope glu soft_max rms_norm region
+    run asan/check-kernels bash -c 'kernels "$@"' - build/asan mul_mat mul_mat_id linear get_rows set_rows cpy rope glu soft_max rms_norm region
     run asan/check-fuzz build/asan/qn_check fuzz --seconds 20
     profile_tests asan build/asan
 }
