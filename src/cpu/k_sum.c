@@ -1,8 +1,9 @@
 /* Sums over any axes of dense f32: reduce (sum and mean), repeat_back, sum_rows, sum, mean. Axes that are summed and axes that stay
  * are merged with their neighbours; what is left is at most a few alternating groups, of which the innermost decides the loop. */
 #include "cpu/kernel.h"
+#include "cpu/simd/simd_wide.h"
 
-enum { GROUPS = QN_MAX_RANK, BLOCK = 64 };
+enum { GROUPS = QN_MAX_RANK, BLOCK = 64, PIECE = 1 << 14 };
 
 /* Groups from the first axis to the last; those that stay, in order, are the output. */
 typedef struct layout {
@@ -22,42 +23,32 @@ static void add_group(layout *l, int64_t extent, int summed) {
     }
 }
 
-/* Sums of `width` neighbours in the output, the innermost group staying. Rows are added one after the other: runs in f32, runs of
- * runs in double. */
-typedef struct tall {
-    double sum[BLOCK];
-    float run[BLOCK];
-    int rows;
-} tall;
-
-static void flush(tall *t, int width) {
-    for (int i = 0; i < width; i++) t->sum[i] += (double)t->run[i];
-    memset(t->run, 0, sizeof t->run);
-    t->rows = 0;
-}
-
-static void add_row(tall *t, const float *x, int width) {
+/* Sums of `width` neighbours in the output, the innermost group staying: rows are added one after the other. All sums are of doubles:
+ * where terms cancel, a sum of floats would be left with its own roundings. */
+static void add_row(double *sum, const float *x, int width) {
     int i = 0;
-    for (; i + VF_N <= width; i += VF_N) vf_store(t->run + i, vf_load(t->run + i) + vf_load(x + i));
-    for (; i < width; i++) t->run[i] += x[i];
-    if (++t->rows == 256) flush(t, width);
+    for (; i + VF_N <= width; i += VF_N) {
+        vf a = vf_load(x + i);
+        vd_store(sum + i, vd_load(sum + i) + vd_low(a));
+        vd_store(sum + i + VF_N / 2, vd_load(sum + i + VF_N / 2) + vd_high(a));
+    }
+    for (; i < width; i++) sum[i] += (double)x[i];
 }
 
-/* The sum of n neighbours: lanes over runs, runs in double. */
+/* The sum of n neighbours, in as many chains as hide an addition's time. */
 static double add_up(const float *x, int64_t n) {
-    double sum = 0;
-    for (int64_t first = 0; first < n; first += 1024) {
-        int64_t i = first, end = n < first + 1024 ? n : first + 1024;
-        vf run = vf_zero(), other = vf_zero();
-        for (; i + 2 * VF_N <= end; i += 2 * VF_N) {
-            run += vf_load(x + i);
-            other += vf_load(x + i + VF_N);
-        }
-        float rest = 0;
-        for (; i < end; i++) rest += x[i];
-        sum += (double)(vf_sum(run + other) + rest);
+    vd a = vd_zero(), b = a, c = a, d = a;
+    int64_t i = 0;
+    for (; i + 2 * VF_N <= n; i += 2 * VF_N) {
+        vf p = vf_load(x + i), q = vf_load(x + i + VF_N);
+        a += vd_low(p);
+        b += vd_high(p);
+        c += vd_low(q);
+        d += vd_high(q);
     }
-    return sum;
+    double rest = 0;
+    for (; i < n; i++) rest += (double)x[i];
+    return vd_sum((a + b) + (c + d)) + rest;
 }
 
 /* Walks the summed groups but those from `inner` on; calls for each place with the offset of its first element. */
@@ -91,29 +82,27 @@ static walk kept_place(const layout *l, int inner, int64_t n) {
     return w;
 }
 
-static void sum_columns(const layout *l, const float *x, float *y, int64_t block, float scale) {
+static void sum_columns(const layout *l, const float *x, float *y, int64_t block, double scale) {
     int inner = l->n - 1;
     int64_t width = l->extent[inner], per = (width + BLOCK - 1) / BLOCK, first = block % per * BLOCK;
     int some = (int)(width - first < BLOCK ? width - first : BLOCK);
     walk w = kept_place(l, inner, block / per);
-    tall t;
-    memset(&t, 0, sizeof t);
-    do add_row(&t, x + offset_of(l, inner, &w, width) + first, some);
+    double sum[BLOCK] = {0};
+    do add_row(sum, x + offset_of(l, inner, &w, width) + first, some);
     while (next_place(l, inner, &w, 1));
-    flush(&t, some);
-    for (int i = 0; i < some; i++) y[block / per * width + first + i] = (float)t.sum[i] * scale;
+    for (int i = 0; i < some; i++) y[block / per * width + first + i] = (float)(sum[i] * scale);
 }
 
-static void sum_runs(const layout *l, const float *x, float *y, int64_t n, float scale) {
+static void sum_runs(const layout *l, const float *x, float *y, int64_t n, double scale) {
     int inner = l->n - 1;
     walk w = kept_place(l, inner, n);
     double sum = 0;
     do sum += add_up(x + offset_of(l, inner, &w, l->extent[inner]), l->extent[inner]);
     while (next_place(l, inner, &w, 1));
-    y[n] = (float)(sum * (double)scale);
+    y[n] = (float)(sum * scale);
 }
 
-typedef int (*describe_fn)(const qn_call *c, layout *l, float *scale);
+typedef int (*describe_fn)(const qn_call *c, layout *l, double *scale);
 
 static int64_t units_of(const layout *l) {
     if (l->n == 0 || l->summed[l->n - 1]) return l->kept;
@@ -123,31 +112,57 @@ static int64_t units_of(const layout *l) {
 
 static void run(const qn_call *c, const qn_cpu_step *s, int64_t part, describe_fn describe) {
     layout l;
-    float scale;
+    double scale;
     if (!describe(c, &l, &scale)) return;
     const float *x = (const float *)(const void *)qn_at(c->src[0], 0);
     float *y = (float *)(void *)qn_at(c->dst[0], 0);
     int64_t units = units_of(&l), end = qn_cpu_cut(units, s->parts[0], part + 1);
     for (int64_t u = qn_cpu_cut(units, s->parts[0], part); u < end; u++) {
-        if (l.n == 0) y[u] = x[u] * scale;
+        if (l.n == 0) y[u] = (float)((double)x[u] * scale);
         else if (l.summed[l.n - 1]) sum_runs(&l, x, y, u, scale);
         else sum_columns(&l, x, y, u, scale);
     }
 }
 
+/* One sum of everything, in pieces: sums of pieces are kept in the workspace and added when all are there. */
+static void run_pieces(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    const float *x = (const float *)(const void *)qn_at(c->src[0], 0);
+    double *sums = c->workspace, sum = 0;
+    int64_t n = qn_tensor_count(c->src[0]), pieces = (n + PIECE - 1) / PIECE;
+    if (phase == 0) {
+        int64_t end = qn_cpu_cut(pieces, s->parts[0], part + 1);
+        for (int64_t i = qn_cpu_cut(pieces, s->parts[0], part); i < end; i++)
+            sums[i] = add_up(x + i * PIECE, n - i * PIECE < PIECE ? n - i * PIECE : PIECE);
+        return;
+    }
+    for (int64_t i = 0; i < pieces; i++) sum += sums[i];
+    *(float *)(void *)qn_at(c->dst[0], 0) = (float)(s->n[0] ? sum / (double)n : sum);
+}
+
+static int prepare_pieces(qn_cpu_step *s, int64_t n, int is_mean) {
+    int64_t pieces = (n + PIECE - 1) / PIECE;
+    qn_cpu_by_rows(s, "sum of sums", run_pieces, pieces, 4.0 * PIECE, 0);
+    s->n_phases = 2;
+    s->parts[1] = 1;
+    s->workspace = (size_t)pieces * sizeof(double);
+    s->n[0] = is_mean;
+    return 1;
+}
+
 static int prepare(const qn_call *c, qn_cpu_step *s, describe_fn describe, qn_cpu_run_fn fn) {
     layout l;
-    float scale;
+    double scale;
     const qn_tensor *x = c->src[0], *y = c->dst[0];
     if (x->dtype != QN_DTYPE_F32 || y->dtype != QN_DTYPE_F32 || !qn_cpu_is_dense(x) || !qn_cpu_is_dense(y)) return 0;
     if (qn_tensor_count(x) == 0 || qn_tensor_count(y) == 0 || !describe(c, &l, &scale)) return 0;
+    if (l.n == 1 && l.summed[0] && l.extent[0] >= 4 * PIECE) return prepare_pieces(s, l.extent[0], scale < 1.0);
     int64_t units = units_of(&l);
     return qn_cpu_by_rows(s, "sums", fn, units, 4.0 * (double)qn_tensor_count(x) / (double)units, 0);
 }
 
 /* ---- The ops: which axes are summed */
 
-static int describe_reduce(const qn_call *c, layout *l, float *scale) {
+static int describe_reduce(const qn_call *c, layout *l, double *scale) {
     const qn_attr_reduce *at = c->attr;
     const qn_tensor *x = c->src[0];
     unsigned named = at->axes.rank ? 0 : ~0u;
@@ -155,12 +170,12 @@ static int describe_reduce(const qn_call *c, layout *l, float *scale) {
     for (int i = 0; i < at->axes.rank; i++) named |= 1u << (at->axes.d[i] < 0 ? at->axes.d[i] + x->rank : at->axes.d[i]);
     *l = (layout){.kept = 1};
     for (int i = 0; i < x->rank; i++) add_group(l, x->shape[i], (int)(named >> i & 1));
-    *scale = c->subop == QN_REDUCE_mean ? (float)((double)l->kept / (double)qn_tensor_count(x)) : 1.0f;
+    *scale = c->subop == QN_REDUCE_mean ? (double)l->kept / (double)qn_tensor_count(x) : 1.0;
     return 1;
 }
 
 /* Tiles that cover an axis whole, or one element of it. */
-static int describe_repeat_back(const qn_call *c, layout *l, float *scale) {
+static int describe_repeat_back(const qn_call *c, layout *l, double *scale) {
     const qn_tensor *g = c->src[0], *y = c->dst[0];
     *l = (layout){.kept = 1};
     *scale = 1;
@@ -171,7 +186,7 @@ static int describe_repeat_back(const qn_call *c, layout *l, float *scale) {
     return 1;
 }
 
-static int describe_rows(const qn_call *c, layout *l, float *scale) {
+static int describe_rows(const qn_call *c, layout *l, double *scale) {
     const qn_tensor *x = c->src[0];
     *l = (layout){.kept = 1};
     for (int i = 0; i < x->rank; i++) add_group(l, x->shape[i], i == x->rank - 1);
@@ -179,13 +194,13 @@ static int describe_rows(const qn_call *c, layout *l, float *scale) {
     return 1;
 }
 
-static int describe_mean(const qn_call *c, layout *l, float *scale) {
+static int describe_mean(const qn_call *c, layout *l, double *scale) {
     describe_rows(c, l, scale);
-    *scale = (float)(1.0 / (double)qn_ne(c->src[0], 0));
+    *scale = 1.0 / (double)qn_ne(c->src[0], 0);
     return 1;
 }
 
-static int describe_all(const qn_call *c, layout *l, float *scale) {
+static int describe_all(const qn_call *c, layout *l, double *scale) {
     *l = (layout){.kept = 1};
     add_group(l, qn_tensor_count(c->src[0]), 1);
     *scale = 1;
