@@ -191,6 +191,7 @@ static int prepare(const qn_call *c, qn_cpu_step *s, const qn_tensor *in, const 
     form f;
     int whole = form_of(&f, c->attr, c->subop, in, out) && c->subop != QN_REDUCE_prod;
     for (int k = 0; k < QN_WINDOW_AXES; k++) whole &= f.of[k].pad < f.of[k].taps && f.behind[k] < f.of[k].taps;
+    whole &= f.of[0].taps <= f.of[0].in; /* taps are walked, and those beyond both ends could be two thousand million */
     if (!whole || f.in == 0 || f.out == 0 || f.in > INT32_MAX / 2) return 0;
     s->n[0] = qn_tensor_count(in) / f.in;
     if (s->n[0] == 0) return 0;
