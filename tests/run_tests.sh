@@ -50,17 +50,6 @@ replays() { # preset, folder
     done
 }
 
-# Kernels against references, op by op. `qn_check kernels` without names does all, for a quarter of an hour; attention, the slowest, has a
-# unit test of its own.
-kernels() { # folder, ops...
-    local folder=$1 op
-    shift
-    for op in "$@"; do
-        "$folder/qn_check" kernels --quick --op "$op" || return 1
-    done
-}
-export -f kernels
-
 profile_tests() { # preset, folder
     run "$1/profile-cli" python3 tests/prof/check_cli.py "$2/quern"
     if [ -d ../shared/data/traces ]; then
@@ -78,9 +67,7 @@ release_tests() {
     run release/check-test build/qn_check test
     run release/check-grad build/qn_check grad
     run release/check-graphs build/qn_check graphs
-    run release/check-kernels bash -c 'kernels "$@"' - build add mul arith unary unary_back matmul out_prod dot_general mul_mat mul_mat_id linear \
-        linear_glu linear_group conv conv_transpose conv_back_w pool pool_back reduce sum_rows soft_max rms_norm norm layer_norm rope \
-        glu cpy cast cont get_rows set_rows store_rows region cross_entropy_loss opt_step_adamw
+    run release/check-kernels build/qn_check kernels --quick
     run release/example-train sh -c 'build/tests/example_train | tee /dev/stderr | grep -E "^step 400: loss 0\.[0-4]"'
     run release/example-state sh -c 'build/tests/example_state | tee /dev/stderr | grep -x "0\.[0-9]* 1\.[0-9]* 2\.[0-9]* 3\.[0-9]*"'
     run release/example-generate sh -c 'build/tests/example_generate models/stories.gguf | tee /dev/stderr | grep -E "\.$"'
@@ -141,7 +128,7 @@ asan_tests() {
     run asan/check-test build/asan/qn_check test --quick
     run asan/check-grad build/asan/qn_check grad --quick
     run asan/check-graphs build/asan/qn_check graphs --quick
-    run asan/check-kernels bash -c 'kernels "$@"' - build/asan mul_mat mul_mat_id linear get_rows set_rows cpy rope glu soft_max rms_norm region
+    run asan/check-kernels build/asan/qn_check kernels --quick
     run asan/check-fuzz build/asan/qn_check fuzz --seconds 20
     profile_tests asan build/asan
 }
