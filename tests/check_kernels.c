@@ -26,17 +26,20 @@ typedef struct bench {
 
 /* Sums over blocks go through 8-bit activations, which cost this much and no more; ggml allows its own kernels the same. */
 static double bound_of(const qc_built *b, uint32_t dtype) {
-    for (int i = 0; i < b->request.n_src; i++) /* a gate multiplies two such sums, whose errors add up */
-        if (b->request.src[i] && qn_is_block(b->request.src[i]->dtype)) return b->request.op == QN_OP_linear_glu ? 2e-3 : 5e-4;
+    for (int i = 0; i < b->request.n_src; i++)
+        if (b->request.src[i] && qn_is_block(b->request.src[i]->dtype)) return 5e-4;
     return dtype == QN_DTYPE_F64 ? 1e-20 : dtype == QN_DTYPE_F32 ? 1e-10 : dtype == QN_DTYPE_F16 ? 2e-6 : 1e-4;
 }
 
 /* Where terms cancel, what is left is no measure: an error is then weighed against the terms, which are of size 1 in these cases and
- * each off by up to a 250th, some decoded to several times that size. */
+ * each off by up to a 250th, some decoded to several times that size. A gate multiplies what one sum is off by with the other sum,
+ * which has the size of its terms although their product may be small. */
 static double floor_of(const qc_built *b, uint32_t dtype) {
     for (int i = 0; i < b->request.n_src; i++) {
         const qn_tensor *t = b->request.src[i];
-        if (t && qn_is_block(t->dtype)) return 0.01 * sqrt((double)t->shape[t->rank - 1]);
+        if (!t || !qn_is_block(t->dtype)) continue;
+        double size = sqrt((double)t->shape[t->rank - 1]);
+        return b->request.op == QN_OP_linear_glu ? 0.01 * size * size : 0.01 * size;
     }
     return dtype == QN_DTYPE_F16 ? 1e-7 : 1e-37;
 }
