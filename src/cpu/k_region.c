@@ -1,8 +1,10 @@
-/* region: a program of elementwise steps runs over tiles that stay in the first cache, a vector at a time in f32. Programs that touch
- * other dtypes than f32 (truths within the program aside), or functions without a vector form, are left to the reference. */
+/* region: a program of elementwise steps runs over tiles that stay in the first cache, a vector at a time in f32. An op that can be a
+ * step and has no kernel of its own is the program of that one step. Dtypes are f32, f16, bf16 and truths, which are 0 and 1 within;
+ * other dtypes and functions without a vector form are left to the reference. */
 #include "cpu/kernel.h"
 #include "cpu/simd/simd_act.h"
 #include "cpu/simd/simd_math.h"
+#include "cpu/simd/simd_trig.h"
 #include "op/region.h"
 
 enum { TILE = 128 }; /* elements of a register */
@@ -34,9 +36,12 @@ static inline vf smaller(vf a, vf b) { return vf_select((a != a) | (a <= b), a, 
 static inline vf limited(vf a, vf b, vf c) { return vf_select(a < b, b, vf_select(a > c, c, a)); }
 
 STEP(cast, a)
+STEP(to_truth, truth(a != vf_zero()))
 STEP(sqr, a *a)
 STEP(sqrt, vf_sqrt(a))
 STEP(log, vf_log(a))
+STEP(sin, vf_sin(a))
+STEP(cos, vf_cos(a))
 STEP(scale, vf_select(c == vf_zero(), a *b, vf_fma(a, b, c)))
 STEP(clamp, limited(a, b, c))
 STEP(leaky_relu, vf_select((a > vf_zero()) | (a != a), a, a *b))
@@ -58,12 +63,22 @@ STEP(rsqrt, vf_set1(1.0f) / vf_sqrt(a))
 STEP(recip, vf_set1(1.0f) / a)
 STEP(erf, vf_erf(a))
 STEP(log1p, vf_log1p(a))
+STEP(round_even, vf_select(vf_abs(a) < vf_set1(8388608.0f), vf_round(a), a))
+STEP(back_rsqrt, a *vf_set1(-0.5f) / (b * vf_sqrt(b)))
+STEP(back_recip, vf_zero() - a / (b * b))
+STEP(back_erf, a *vf_set1(1.12837917f) * vf_exp(vf_zero() - b * b))
+STEP(back_log1p, a / (vf_set1(1.0f) + b))
+STEP(and, truth((a != vf_zero()) & (b != vf_zero())))
+STEP(or, truth((a != vf_zero()) | (b != vf_zero())))
+STEP(xor, truth((a != vf_zero()) ^ (b != vf_zero())))
+STEP(not, truth(a == vf_zero()))
 
 #define EACH_UNARY(DO)                                                                                                    \
     DO(abs)                                                                                                               \
     DO(sgn)                                                                                                               \
-    DO(neg) DO(step) DO(tanh) DO(elu) DO(relu) DO(sigmoid) DO(gelu) DO(gelu_quick) DO(silu) DO(hardswish) DO(hardsigmoid) \
-        DO(exp) DO(expm1) DO(softplus) DO(gelu_erf)
+    DO(neg)                                                                                                               \
+    DO(step) DO(tanh) DO(elu) DO(relu) DO(sigmoid) DO(gelu) DO(gelu_quick) DO(silu) DO(hardswish) DO(hardsigmoid) DO(exp) \
+        DO(expm1) DO(softplus) DO(gelu_erf)
 #define UNARY(name) STEP(unary_##name, f_##name(a)) STEP(back_##name, a *d_##name(b))
 EACH_UNARY(UNARY)
 
@@ -100,18 +115,40 @@ static step_fn compare_of(int subop) {
 }
 
 static step_fn math_of(int subop) {
-    static const step_fn by[QN_MATH_COUNT] = {
-        [QN_MATH_rsqrt] = s_rsqrt, [QN_MATH_recip] = s_recip, [QN_MATH_erf] = s_erf, [QN_MATH_log1p] = s_log1p};
+    static const step_fn by[QN_MATH_COUNT] = {[QN_MATH_rsqrt] = s_rsqrt,
+                                              [QN_MATH_recip] = s_recip,
+                                              [QN_MATH_erf] = s_erf,
+                                              [QN_MATH_log1p] = s_log1p,
+                                              [QN_MATH_round_even] = s_round_even};
+    return by[subop];
+}
+
+static step_fn math_back_of(int subop) {
+    static const step_fn by[QN_MATH_COUNT] = {[QN_MATH_rsqrt] = s_back_rsqrt,
+                                              [QN_MATH_recip] = s_back_recip,
+                                              [QN_MATH_erf] = s_back_erf,
+                                              [QN_MATH_log1p] = s_back_log1p,
+                                              [QN_MATH_round_even] = s_cast};
+    return by[subop];
+}
+
+static step_fn logic_of(int subop) {
+    static const step_fn by[QN_LOGIC_COUNT] = {
+        [QN_LOGIC_and] = s_and, [QN_LOGIC_or] = s_or, [QN_LOGIC_xor] = s_xor, [QN_LOGIC_not] = s_not};
     return by[subop];
 }
 
 /* NULL: no vector form. A number has none either: it is there before the first tile. */
 static step_fn function_of(const qn_region_step *s) {
     switch (s->kind) {
-    case QN_REGION_cast: return s->dtype == QN_DTYPE_F32 ? s_cast : NULL;
+    case QN_REGION_cast: return s->dtype == QN_DTYPE_BOOL ? s_to_truth : s_cast;
     case QN_REGION_unary: return unary_of(s->subop);
     case QN_REGION_unary_back: return unary_back_of(s->subop);
     case QN_REGION_math: return math_of(s->subop);
+    case QN_REGION_math_back: return math_back_of(s->subop);
+    case QN_REGION_logic: return logic_of(s->subop);
+    case QN_REGION_sin: return s_sin;
+    case QN_REGION_cos: return s_cos;
     case QN_REGION_sqr: return s_sqr;
     case QN_REGION_sqrt: return s_sqrt;
     case QN_REGION_log: return s_log;
@@ -126,6 +163,21 @@ static step_fn function_of(const qn_region_step *s) {
     }
 }
 
+/* ---- A tile of halves */
+
+static void from_halves(uint32_t dtype, const uint16_t *from, float *to) {
+    for (int i = 0; i < TILE; i += VF_N) vf_store(to + i, dtype == QN_DTYPE_F16 ? vf_load_h(from + i) : vf_load_b(from + i));
+}
+
+static void to_halves(uint32_t dtype, const float *from, uint16_t *to) {
+    for (int i = 0; i < TILE; i += VF_N) {
+        if (dtype == QN_DTYPE_F16) vf_store_h(to + i, vf_load(from + i));
+        else vf_store_b(to + i, vf_load(from + i));
+    }
+}
+
+/* ---- The program */
+
 static const float *operand(const machine *m, const qn_region_step *s, int i) {
     if (i >= s->n_operands) return m->at[0]; /* not looked at */
     return s->operand[i] < QN_REGION_STEP_BIT ? m->in[s->operand[i]] : m->at[s->operand[i] - QN_REGION_STEP_BIT];
@@ -135,7 +187,13 @@ static void run_steps(machine *m) {
     for (int k = 0; k < m->region.n_steps; k++) {
         const qn_region_step *s = &m->region.step[k];
         step_fn f = function_of(s);
-        if (f) f(operand(m, s, 0), operand(m, s, 1), operand(m, s, 2), m->at[k]);
+        if (!f) continue;
+        f(operand(m, s, 0), operand(m, s, 1), operand(m, s, 2), m->at[k]);
+        if (s->dtype == QN_DTYPE_F16 || s->dtype == QN_DTYPE_BF16) { /* rounded where the step says */
+            uint16_t half[TILE];
+            to_halves(s->dtype, m->at[k], half);
+            from_halves(s->dtype, half, m->at[k]);
+        }
     }
 }
 
@@ -163,35 +221,66 @@ static layout layout_of(const qn_call *c) {
     return l;
 }
 
+static int64_t size_of(const qn_tensor *t) { return t->dtype == QN_DTYPE_F32 ? 4 : t->dtype == QN_DTYPE_BOOL ? 1 : 2; }
+
 /* Where row `row` of y is in a source, from its last axis to its first; how far its elements are apart. */
 static const char *row_of(const qn_tensor *t, const qn_tensor *y, const layout *l, int64_t row, int64_t *step) {
     int64_t at = 0;
-    *step = l->flat ? (qn_tensor_count(t) == 1 ? 0 : 4) : stretched(t, 0);
+    *step = l->flat ? (qn_tensor_count(t) == 1 ? 0 : size_of(t)) : stretched(t, 0);
     for (int k = 1; !l->flat && k < y->rank; row /= qn_ne(y, k++)) at += row % qn_ne(y, k) * stretched(t, k);
     return qn_at(t, at);
 }
 
-static void load_tile(const char *from, int64_t step, int n, const float **in, float *spread) {
+static void load_halves(const char *from, uint32_t dtype, int64_t step, int n, float *spread) {
+    uint16_t half[TILE] = {0};
+    if (step == 2) memcpy(half, from, (size_t)n * 2);
+    else
+        for (int i = 0; i < n; i++) memcpy(&half[i], from + i * step, 2);
+    from_halves(dtype, half, spread);
+}
+
+static void load_tile(const char *from, uint32_t dtype, int64_t step, int n, const float **in, float *spread) {
     *in = spread;
-    if (step == 4 && n == TILE) *in = (const float *)from;
+    if (dtype == QN_DTYPE_BOOL)
+        for (int i = 0; i < n; i++) spread[i] = from[i * step] ? 1.0f : 0.0f;
+    else if (dtype != QN_DTYPE_F32) load_halves(from, dtype, step, n, spread);
+    else if (step == 4 && n == TILE) *in = (const float *)from;
     else if (step == 4) memcpy(spread, from, (size_t)n * 4);
     else
         for (int i = 0; i < n; i++) spread[i] = *(const float *)(from + i * step);
 }
 
+static void store_tile(const float *from, uint32_t dtype, int n, char *to) {
+    uint16_t half[TILE];
+    if (dtype == QN_DTYPE_F32) memcpy(to, from, (size_t)n * 4);
+    else if (dtype == QN_DTYPE_BOOL)
+        for (int i = 0; i < n; i++) to[i] = from[i] != 0;
+    else {
+        to_halves(dtype, from, half);
+        memcpy(to, half, (size_t)n * 2);
+    }
+}
+
 static void run_tile(const qn_call *c, machine *m, const layout *l, int64_t row, int64_t first) {
-    const qn_tensor *y = c->dst[0];
     int n = l->columns - first < TILE ? (int)(l->columns - first) : TILE;
     for (int i = 0; i < c->n_src; i++) {
+        const qn_tensor *t = c->src[i];
         int64_t step;
-        if (!c->src[i]) continue;
-        const char *from = row_of(c->src[i], y, l, row, &step);
-        load_tile(from + first * step, step, n, &m->in[i], m->spread[i]);
+        if (!t) continue;
+        const char *from = row_of(t, c->dst[0], l, row, &step);
+        load_tile(from + first * step, t->dtype, step, n, &m->in[i], m->spread[i]);
     }
     run_steps(m);
-    for (int o = 0; o < m->region.n_outputs; o++)
-        if (o < c->n_dst && c->dst[o])
-            memcpy(qn_at(c->dst[o], (row * l->columns + first) * 4), m->at[m->region.output[o]], (size_t)n * 4);
+    for (int o = 0; o < m->region.n_outputs; o++) {
+        const qn_tensor *y = o < c->n_dst ? c->dst[o] : NULL;
+        if (y) store_tile(m->at[m->region.output[o]], y->dtype, n, qn_at(y, (row * l->columns + first) * size_of(y)));
+    }
+}
+
+static int read_program(const qn_call *c, qn_region *r) {
+    if (c->op != QN_OP_region) return qn_region_of_op(c->op, c->subop, c->attr, c->n_src, (qn_dtype)c->dst[0]->dtype, r);
+    qn_region_read(&((const qn_attr_region *)c->attr)->code, r);
+    return 1;
 }
 
 static int64_t tiles_of(const layout *l) { return (l->columns + TILE - 1) / TILE; }
@@ -201,8 +290,8 @@ static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part)
     layout l = layout_of(c);
     int64_t all = l.rows * tiles_of(&l), end = qn_cpu_cut(all, s->parts[0], part + 1);
     (void)phase;
-    qn_region_read(&((const qn_attr_region *)c->attr)->code, &m.region);
-    memset(m.spread, 0, sizeof m.spread);
+    read_program(c, &m.region);
+    memset(m.spread, 0, (size_t)c->n_src * sizeof m.spread[0]);
     for (int k = 0; k < m.region.n_steps; k++)
         for (int i = 0; i < TILE; i++) m.at[k][i] = m.region.step[k].kind == QN_REGION_number ? m.region.step[k].number : 0.0f;
     for (int64_t i = qn_cpu_cut(all, s->parts[0], part); i < end; i++)
@@ -211,25 +300,41 @@ static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part)
 
 /* ---- Choosing */
 
-/* Truths are f32 within the program: no source and no output is one. */
+static int has_form(uint32_t d) { return d == QN_DTYPE_F32 || d == QN_DTYPE_F16 || d == QN_DTYPE_BF16 || d == QN_DTYPE_BOOL; }
+
 static int is_ours(const qn_call *c, const qn_region *r) {
     int yes = 1;
-    for (int i = 0; i < c->n_src; i++) yes &= !c->src[i] || c->src[i]->dtype == QN_DTYPE_F32;
-    for (int i = 0; i < c->n_dst; i++) yes &= !c->dst[i] || (c->dst[i]->dtype == QN_DTYPE_F32 && qn_cpu_is_dense(c->dst[i]));
-    for (int k = 0; k < r->n_steps; k++) {
-        const qn_region_step *s = &r->step[k];
-        int typed = s->dtype == QN_DTYPE_F32 || (s->dtype == QN_DTYPE_BOOL && s->kind == QN_REGION_compare);
-        yes &= typed && (s->kind == QN_REGION_number || function_of(s));
-    }
+    for (int i = 0; i < c->n_src; i++) yes &= !c->src[i] || has_form(c->src[i]->dtype);
+    for (int i = 0; i < c->n_dst; i++) yes &= !c->dst[i] || (has_form(c->dst[i]->dtype) && qn_cpu_is_dense(c->dst[i]));
+    for (int k = 0; k < r->n_steps; k++)
+        yes &= has_form(r->step[k].dtype) && (r->step[k].kind == QN_REGION_number || function_of(&r->step[k]));
     return yes;
 }
 
-int QN_K(region)(const qn_call *c, qn_cpu_step *s) {
+static int prepare(const qn_call *c, qn_cpu_step *s) {
     qn_region r;
     if (!c->dst[0] || qn_tensor_count(c->dst[0]) == 0) return 0;
-    qn_region_read(&((const qn_attr_region *)c->attr)->code, &r);
-    if (!is_ours(c, &r)) return 0;
+    if (!read_program(c, &r) || !is_ours(c, &r)) return 0;
     layout l = layout_of(c);
     return qn_cpu_by_rows(s, "tiles of a program", run, l.rows * tiles_of(&l), TILE * 4.0 * (c->n_src + c->n_dst),
                           TILE * 6.0 * r.n_steps);
 }
+
+int QN_K(region)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s); }
+
+/* Ops that are one step. */
+#define ONE_STEP(op) \
+    int QN_K(op)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s); }
+ONE_STEP(sqr)
+ONE_STEP(sqrt)
+ONE_STEP(log)
+ONE_STEP(sin)
+ONE_STEP(cos)
+ONE_STEP(math)
+ONE_STEP(math_back)
+ONE_STEP(leaky_relu)
+ONE_STEP(add1)
+ONE_STEP(compare)
+ONE_STEP(logic)
+ONE_STEP(where)
+ONE_STEP(silu_back)

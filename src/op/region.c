@@ -87,6 +87,24 @@ int qn_region_append(qn_code *code, const qn_region_step *s) {
     return 1;
 }
 
+int qn_region_of_op(int op, int subop, const void *attr, int n_src, qn_dtype dtype, qn_region *r) {
+    const qn_region_op *o = qn_region_op_of(op);
+    if (!o || !qn_region_takes_subop(o->kind, o->subop == OWN ? subop : o->subop)) return 0;
+    int last = o->n_attr, given = n_src + o->n_attr;
+    qn_region_step *s = &r->step[last];
+    for (int i = 0; i < o->n_attr; i++) {
+        r->step[i] = (qn_region_step){.kind = QN_REGION_number, .dtype = QN_DTYPE_F32, .output = -1};
+        memcpy(&r->step[i].number, (const char *)attr + o->attr_offset[i], sizeof r->step[i].number);
+    }
+    *s = (qn_region_step){o->kind, o->subop == OWN ? subop : o->subop, dtype, 0, kinds[o->kind].operands, {0}, 0};
+    for (int i = 0; i < s->n_operands; i++) /* what has one operand fewer takes the first once more */
+        s->operand[i] = i < n_src ? i : i < given ? QN_REGION_STEP_BIT + i - n_src : 0;
+    r->n_steps = last + 1;
+    r->n_outputs = 1;
+    r->output[0] = last;
+    return 1;
+}
+
 /* ---- Checks */
 
 static int refuse(qn_region_fault *f, qn_reason reason, int step, int64_t expected, int64_t actual) {

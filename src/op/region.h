@@ -82,6 +82,8 @@ typedef struct qn_region_op {
 
 /* NULL when the op cannot be a step. */
 const qn_region_op *qn_region_op_of(int op);
+/* The program that one op is, its attributes as numbers, with a result of this dtype. 0 when the op cannot be a step. */
+int qn_region_of_op(int op, int subop, const void *attr, int n_src, qn_dtype dtype, qn_region *region);
 
 /* One step for one element: the function without its rounding, and the rounding. */
 double qn_region_value(const qn_region_step *step, double a, double b, double c);

@@ -15,6 +15,7 @@ static float x[N], y[N];
 static double sigmoid(double a) { return 1 / (1 + exp(-a)); }
 static double silu(double a) { return a * sigmoid(a); }
 static double softplus(double a) { return a > 20 ? a : log1p(exp(a)); }
+static double rsqrt(double a) { return 1 / sqrt(a); }
 static double gelu_erf(double a) { return 0.5 * a * erfc(-a * 0.70710678118654752440); }
 
 /* Units in the last place of f32 between got and want. */
@@ -29,18 +30,27 @@ static double ulps(float got, double want) {
 
 static const struct {
     const char *name;
-    int sub;
+    int op, sub;
     double (*exact)(double);
     double low, high; /* of the inputs: where the function is not simply 0, 1 or infinite */
     double bound;
 } functions[] = {
-    {"exp", QN_UNARY_exp, exp, -87, 88.7, 2},
-    {"expm1", QN_UNARY_expm1, expm1, -40, 88.7, 2},
-    {"tanh", QN_UNARY_tanh, tanh, -20, 20, 4},
-    {"sigmoid", QN_UNARY_sigmoid, sigmoid, -80, 40, 4},
-    {"silu", QN_UNARY_silu, silu, -80, 40, 4},
-    {"softplus", QN_UNARY_softplus, softplus, -80, 40, 4},
-    {"gelu_erf", QN_UNARY_gelu_erf, gelu_erf, -5, 8, 24}, /* far out on the left an error of its argument grows by its square */
+    {"exp", QN_OP_unary, QN_UNARY_exp, exp, -87, 88.7, 2},
+    {"expm1", QN_OP_unary, QN_UNARY_expm1, expm1, -40, 88.7, 2},
+    {"tanh", QN_OP_unary, QN_UNARY_tanh, tanh, -20, 20, 4},
+    {"sigmoid", QN_OP_unary, QN_UNARY_sigmoid, sigmoid, -80, 40, 4},
+    {"silu", QN_OP_unary, QN_UNARY_silu, silu, -80, 40, 4},
+    {"softplus", QN_OP_unary, QN_UNARY_softplus, softplus, -80, 40, 4},
+    {"log", QN_OP_log, 0, log, 1e-30, 1e30, 2},
+    {"log1p", QN_OP_math, QN_MATH_log1p, log1p, -0.9999, 1e30, 2},
+    {"erf", QN_OP_math, QN_MATH_erf, erf, -6, 6, 4},
+    {"rsqrt", QN_OP_math, QN_MATH_rsqrt, rsqrt, 1e-30, 1e30, 2},
+    {"sin", QN_OP_sin, 0, sin, -1e6, 2e6, 2},
+    {"cos", QN_OP_cos, 0, cos, -2e6, 1e6, 2},
+    {"sin of a turn", QN_OP_sin, 0, sin, -7, 7, 2},
+    {"cos of a turn", QN_OP_cos, 0, cos, -7, 7, 2},
+    {"gelu_erf", QN_OP_unary, QN_UNARY_gelu_erf, gelu_erf, -5, 8,
+     24}, /* far out on the left an error of its argument grows by its square */
 };
 
 /* Half of the numbers spread evenly over the range, half over the magnitudes. */
@@ -54,14 +64,20 @@ static void draw(double low, double high) {
     }
 }
 
-static void run(qn_context *context, int sub) {
+static void run(qn_context *context, int op, int sub) {
     int64_t n = N;
     qn_tensor from, to;
     qn_result r;
     qn_tensor_init(&from, QN_DTYPE_F32, 1, &n, x, sizeof x);
     qn_tensor_init(&to, QN_DTYPE_F32, 1, &n, y, sizeof y);
-    qn_request q = {.size = sizeof q, .version = QN_REQUEST_VERSION, .op = QN_OP_unary, .subop = (uint16_t)sub, .n_src = 1, .n_dst = 1,
-                    .src = {&from}, .dst = {&to}};
+    qn_request q = {.size = sizeof q,
+                    .version = QN_REQUEST_VERSION,
+                    .op = (uint16_t)op,
+                    .subop = (uint16_t)sub,
+                    .n_src = 1,
+                    .n_dst = 1,
+                    .src = {&from},
+                    .dst = {&to}};
     assert_int_equal(qn_dispatch(context, &q, &r), QN_OK);
 }
 
@@ -72,7 +88,7 @@ static void check_level(int level) {
     for (size_t k = 0; k < sizeof functions / sizeof *functions; k++) {
         double worst = 0, at = 0;
         draw(functions[k].low, functions[k].high);
-        run(context, functions[k].sub);
+        run(context, functions[k].op, functions[k].sub);
         for (int i = 0; i < N; i++) {
             double u = ulps(y[i], functions[k].exact((double)x[i]));
             if (u > worst) worst = u, at = (double)x[i];
@@ -81,8 +97,12 @@ static void check_level(int level) {
         if (!(worst <= functions[k].bound)) fail_msg("%s is off by %.2f ulp at %.9g", functions[k].name, worst, at);
         static const float ends[] = {NAN, INFINITY, -INFINITY, 0.0f, -0.0f, 1e30f, -1e30f};
         memcpy(x, ends, sizeof ends);
-        run(context, functions[k].sub);
+        run(context, functions[k].op, functions[k].sub);
         assert_true(isnan(y[0]));
+        if (functions[k].op != QN_OP_unary) { /* the others' limits are no values of the formulas above */
+            for (int i = 1; i < 5; i++) assert_true(ulps(y[i], functions[k].exact((double)ends[i])) <= functions[k].bound);
+            continue;
+        }
         assert_true(y[1] == (functions[k].exact(100) > 2 ? INFINITY : (float)functions[k].exact(100)));
         assert_true(!isnan(y[2]) && fabsf(y[2]) <= 1.0f);
         assert_true(ulps(y[3], functions[k].exact(0)) <= functions[k].bound);
