@@ -10,22 +10,24 @@
 #include "lm.h"
 #include "net.h"
 
-static const char
-    help[] = "usage: quern plan FILE.qir | --example NAME | -m MODEL.gguf [options]\n\n"
-             "Plans a graph and prints what a run will allocate on each side, and why each node runs where it does.\n\n"
-             "  -m FILE, -c N       a model as 'quern run' would plan it, for sequences of N tokens\n"
-             "  --bind NAME=N,...   numbers for symbols; those left out take their largest\n"
-             "  --cap BYTES         refuse the plan when it needs more, with the numbers\n"
-             "  --device vulkan[:N] plan for a device; --strict refuses what it cannot run\n"
-             "  --reference         without fast kernels\n"
-             "  --no-passes         the graph as it is written\n"
-             "  --steps             every step: node, op, where, kernel, bytes, flops\n"
-             "  --values            every value: storage, offset, bytes, lifetime\n"
-             "  --json              totals and steps as JSON\n"
-             "  --example NAME      a network of ours instead of a file: ";
+static const char help
+    [] = "usage: quern plan FILE.qir | --example NAME | -m MODEL.gguf [options]\n\n"
+         "Plans a graph and prints what a run will allocate on each side, and why each node runs where it does.\n\n"
+         "  -m FILE             a model as 'quern run' would plan it: its weights stay in the mapped file and cost nothing;\n"
+         "                      with -c N (tokens of a sequence), -b N (of a run), -np N (sequences), -ctk, -ctv TYPE (cache)\n"
+         "  --bind NAME=N,...   numbers for symbols; those left out take their largest\n"
+         "  --cap BYTES         refuse the plan when it needs more, with the numbers\n"
+         "  --device vulkan[:N] plan for a device; --strict refuses what it cannot run\n"
+         "  --reference         without fast kernels\n"
+         "  --no-passes         the graph as it is written\n"
+         "  --steps             every step: node, op, where, kernel, bytes, flops\n"
+         "  --values            every value: storage, offset, bytes, lifetime\n"
+         "  --json              totals and steps as JSON\n"
+         "  --example NAME      a network of ours instead of a file: ";
 
 typedef struct options {
-    const char *file, *bind, *device, *model, *context;
+    const char *file, *bind;
+    lm_words words; /* of -m */
     const net_example *example;
     unsigned long long cap;
     uint32_t flags;
@@ -153,19 +155,34 @@ static void report(const options *o, const qn_plan *plan, double seconds) {
     if (o->values && !o->json) print_values(plan);
 }
 
-/* The plan of a session; its weights are mapped, and counted among the params. */
+/* Params of a session: tensors of the file, and the cache, which is the session's own. */
+static void print_params(const lm *l) {
+    const qn_graph *g = qn_plan_graph(qn_session_plan(l->session));
+    uint64_t sums[2] = {0, 0}, bytes;
+    for (qn_val v = 0; v < qn_graph_value_count(g); v++) {
+        qn_value_info info = {.size = sizeof info};
+        if (qn_graph_value(g, v, &info) != QN_OK || info.kind != QN_VALUE_PARAM) continue;
+        if (qn_tensor_bytes(info.dtype, info.rank, info.shape, &bytes) == QN_OK)
+            sums[qn_file_find(l->info.file, QN_FILE_TENSORS, info.name) >= 0] += bytes;
+    }
+    printf("params: %llu bytes of weights mapped from the file, which the host does not pay, and %llu of cache\n",
+           (unsigned long long)sums[1], (unsigned long long)sums[0]);
+}
+
 static int run_model(const options *o) {
     lm l;
-    lm_words words = {.model = o->model, .context = o->context, .device = o->device};
     struct timespec from, to;
-    int rc = lm_open(&l, "plan", &words);
-    if (rc == APP_OK) rc = lm_prepare(&l, &words, NULL);
+    int rc = lm_open(&l, "plan", &o->words);
+    if (rc == APP_OK) rc = lm_prepare(&l, &o->words, NULL);
     l.options.memory_cap = o->cap;
     clock_gettime(CLOCK_MONOTONIC, &from);
     if (rc == APP_OK) rc = lm_session(&l);
     clock_gettime(CLOCK_MONOTONIC, &to);
-    if (rc == APP_OK)
-        report(o, qn_session_plan(l.session), (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec));
+    if (rc == APP_OK) {
+        double seconds = (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
+        report(o, qn_session_plan(l.session), seconds);
+        if (!o->json) print_params(&l);
+    }
     return lm_close(&l, rc);
 }
 
@@ -175,7 +192,7 @@ static int run(const options *o) {
     qn_plan *plan = NULL;
     double seconds = 0;
     int rc = build_graph(o, &graph);
-    if (rc == APP_OK && o->device) rc = open_device(o->device, &device);
+    if (rc == APP_OK && o->words.device) rc = open_device(o->words.device, &device);
     if (rc == APP_OK) rc = make_plan(o, graph, device, &plan, &seconds);
     if (rc == APP_OK) report(o, plan, seconds);
     qn_plan_destroy(plan);
@@ -203,15 +220,23 @@ static int take(options *o, int n, char **words) {
     if (strcmp(w, "--no-passes") == 0) return o->flags |= QN_PLAN_NO_PASSES, 1;
     if (*w != '-' && !o->file) return o->file = w, 1;
     if (n < 2) return 0;
-    if (strcmp(w, "-m") == 0 || strcmp(w, "--model") == 0) return o->model = words[1], 2;
-    if (strcmp(w, "-c") == 0 || strcmp(w, "--ctx-size") == 0) return o->context = words[1], 2;
+    if (strcmp(w, "-m") == 0 || strcmp(w, "--model") == 0) return o->words.model = words[1], 2;
+    if (strcmp(w, "-c") == 0 || strcmp(w, "--ctx-size") == 0) return o->words.context = words[1], 2;
     if (strcmp(w, "--bind") == 0) return o->bind = words[1], 2;
-    if (strcmp(w, "--device") == 0) return o->device = words[1], 2;
+    if (strcmp(w, "--device") == 0) return o->words.device = words[1], 2;
+    if (strcmp(w, "-b") == 0 || strcmp(w, "--batch-size") == 0) return o->words.batch = words[1], 2;
+    if (strcmp(w, "-np") == 0 || strcmp(w, "--parallel") == 0) return o->words.sequences = words[1], 2;
+    if (strcmp(w, "-ctk") == 0 || strcmp(w, "--cache-type-k") == 0) return o->words.k = words[1], 2;
+    if (strcmp(w, "-ctv") == 0 || strcmp(w, "--cache-type-v") == 0) return o->words.v = words[1], 2;
     if (strcmp(w, "--example") == 0) return (o->example = net_example_find(words[1])) ? 2 : 0;
     if (strcmp(w, "--cap") != 0) return 0;
     errno = 0;
     o->cap = strtoull(words[1], &end, 10);
     return errno || *end || end == words[1] ? 0 : 2;
+}
+
+static int for_models(const options *o) {
+    return o->words.context || o->words.batch || o->words.sequences || o->words.k || o->words.v;
 }
 
 int cmd_plan(int argc, char **argv) {
@@ -226,7 +251,8 @@ int cmd_plan(int argc, char **argv) {
         }
         i += used;
     }
-    if (!!o.file + !!o.example + !!o.model != 1 || (o.context && !o.model) || (o.model && (o.bind || o.flags)))
+    if (!!o.file + !!o.example + !!o.words.model != 1 || (for_models(&o) && !o.words.model) ||
+        (o.words.model && (o.bind || o.flags)))
         return print_help(stderr);
-    return o.model ? run_model(&o) : run(&o);
+    return o.words.model ? run_model(&o) : run(&o);
 }

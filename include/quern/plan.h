@@ -13,11 +13,11 @@ struct qn_device;
 struct qn_pass_options;
 
 typedef struct qn_plan_options {
-    uint32_t size;          /* sizeof(qn_plan_options) */
-    uint32_t flags;         /* QN_PLAN_* */
-    const int64_t *symbols; /* values of the graph's symbols in order of creation; NULL: their upper bounds. Inputs that are set
+    uint32_t size;            /* sizeof(qn_plan_options) */
+    uint32_t flags;           /* QN_PLAN_* */
+    const int64_t *symbols;   /* values of the graph's symbols in order of creation; NULL: their upper bounds. Inputs that are set
                                with other extents change them, see qn_plan_set */
-    uint64_t memory_cap;    /* most bytes the plan may allocate on the host, and on the device; 0: no cap */
+    uint64_t memory_cap;      /* most bytes the plan may allocate on the host, and on the device; 0: no cap */
     struct qn_device *device; /* runs what it can, the CPU the rest; NULL: the CPU alone. Must outlive the plan */
     const struct qn_pass_options *passes; /* NULL: the defaults; must outlive the plan */
 } qn_plan_options;
@@ -26,7 +26,9 @@ enum {
     QN_PLAN_NO_PASSES = 1u, /* run the graph as it was built */
     QN_PLAN_REFERENCE = 2u, /* the plain references only, no fast kernel */
     QN_PLAN_STRICT = 4u,    /* refuse a node that the device cannot run, instead of leaving it to the CPU */
-    QN_PLAN_TIMED = 8u      /* count the time of every step, see qn_plan_step_describe */
+    QN_PLAN_TIMED = 8u,     /* count the time of every step, see qn_plan_step_describe */
+    QN_PLAN_LEND = 16u /* every param that no node updates will be lent: it costs the host nothing, in the totals and under the
+                               cap, unless it is set instead */
 };
 
 /* What will be allocated, known before anything is. */
@@ -41,10 +43,10 @@ typedef struct qn_plan_totals {
     uint64_t packed_bytes; /* params once more, in the order kernels want them */
     uint64_t constant_bytes;
     uint64_t input_bytes;
-    uint64_t host_bytes, device_bytes; /* everything, on either side; params that were lent cost nothing */
+    uint64_t host_bytes, device_bytes;              /* everything, on either side; params that were lent cost nothing */
     int32_t n_steps, n_views, n_in_place, n_copies; /* nodes run, nodes that are views, steps in place, copies the plan added */
     int32_t n_native, n_reference, n_device; /* steps with a fast kernel of the CPU, with the reference only, on the device */
-    int32_t n_segments; /* submissions to the device in a run */
+    int32_t n_segments;                      /* submissions to the device in a run */
 } qn_plan_totals;
 
 typedef enum qn_storage { QN_STORAGE_ARENA, QN_STORAGE_INPUT, QN_STORAGE_PARAM, QN_STORAGE_CONSTANT, QN_STORAGE_VIEW } qn_storage;
@@ -69,8 +71,8 @@ QN_API qn_status qn_plan_value_describe(const qn_plan *plan, qn_val value, qn_pl
 
 /* Where a step runs, and why there. */
 typedef struct qn_plan_step_info {
-    uint32_t size; /* sizeof(qn_plan_step_info), set by the caller */
-    int32_t node;  /* of `graph` */
+    uint32_t size;      /* sizeof(qn_plan_step_info), set by the caller */
+    int32_t node;       /* of `graph` */
     const char *place;  /* "cpu" or "device" */
     const char *how;    /* "native": a kernel made for it; "reference": the plain C one; "bodies": it runs those of its own */
     const char *kernel; /* which: "gemm f32"; the op's name for a reference or a device */

@@ -3,17 +3,18 @@
 
 #include "model/build.h"
 
-int64_t qn_model_cache_rows(const qn_model_shape *shape) { return shape->context * (2 * (int64_t)shape->sequences - 1); }
+int64_t qn_model_cache_rows(const qn_model_shape *shape) { return shape->context * shape->sequences; }
 
 static void add_symbols(qn_build *b) {
     const qn_model_shape *s = b->shape;
     int encoder = (b->m->arch->has & QN_IS_ENCODER) != 0;
     b->sequences = qn_graph_symbol(b->g, "sequences", 1, s->sequences, 1);
-    b->tokens = qn_graph_symbol(b->g, "tokens", 1, s->batch, 1);
+    int64_t most = ((int64_t)s->batch + s->sequences - 1) / s->sequences * s->sequences;
+    b->all = qn_graph_symbol(b->g, "all", 1, most, 1);
+    b->tokens = qn_graph_dim(b->g, '/', b->all, b->sequences);
     b->keys = encoder ? b->tokens : qn_graph_symbol(b->g, "keys", s->step, s->context, s->step);
-    b->rows = qn_graph_symbol(b->g, "rows", 1, (int64_t)s->sequences * s->batch, 1);
-    b->first = encoder ? 0 : qn_graph_symbol(b->g, "first", 0, s->sequences - 1, 1);
-    b->all = qn_graph_dim(b->g, '*', b->sequences, b->tokens);
+    b->rows = qn_graph_symbol(b->g, "rows", 1, most, 1);
+    b->end = encoder ? 0 : qn_graph_symbol(b->g, "end", 1, s->sequences, 1);
     b->width = b->all;
 }
 
@@ -32,7 +33,7 @@ static qn_val add_inputs(qn_build *b) {
     b->wanted = qn_graph_input(g, "wanted", QN_DTYPE_I32, 1, &b->rows);
     if (!encoder) {
         b->cells = qn_graph_input(g, "cells", QN_DTYPE_I32, 1, &b->all);
-        qn_graph_input(g, "skip", QN_DTYPE_U8, 1, &b->first);
+        qn_graph_input(g, "last", QN_DTYPE_U8, 1, &b->end);
     }
     b->mask = qn_graph_input(g, "mask", QN_DTYPE_F16, 4, mask);
     if (any_window(b->m, 1)) b->mask_window = qn_graph_input(g, "mask_window", QN_DTYPE_F16, 4, mask);

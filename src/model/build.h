@@ -10,11 +10,10 @@ typedef struct qn_build {
     qn_graph *g;
     qn_error *error;
     qn_status status;
-    int layer;                             /* -1: none */
-    int64_t sequences, tokens, keys, rows; /* symbols */
-    int64_t all;                           /* sequences * tokens */
-    int64_t width;                         /* rows of x in the ffn: all, or those that are wanted */
-    int64_t first;
+    int layer;                               /* -1: none */
+    int64_t sequences, all, keys, rows, end; /* symbols: see model.h */
+    int64_t tokens;                          /* of each sequence */
+    int64_t width;                           /* rows of x in the ffn: all, or those that are wanted */
     qn_val positions, cells, mask, mask_window, wanted, embedding, factors;
 } qn_build;
 

@@ -116,7 +116,7 @@ static qn_val remember(qn_build *b, qn_val rows, const char *name, qn_dtype dtyp
     qn_graph_output(b->g, cache, full);
     return qn_build_view(b, cache, 4, (int64_t[]){b->sequences, heads, b->keys, length},
                          (int64_t[]){stream, (int64_t)one, (int64_t)row, (int64_t)info->bytes},
-                         qn_graph_dim(b->g, '*', b->first, stream));
+                         qn_graph_dim(b->g, '*', qn_graph_dim(b->g, '-', b->end, b->sequences), stream));
 }
 
 /* [all, heads, length] as [sequences, heads, tokens, length]. */

@@ -112,9 +112,10 @@ qn_status qn_model_read_tokenizer(qn_model *m, qn_tokenizer **tokenizer, qn_erro
 /* A key of the file; 0 when there is none. */
 int qn_model_key(const qn_model *m, const char *name, qn_file_value *value);
 
-/* ---- build.c: the graph. Symbols: sequences in the run, tokens of each, keys looked at, the first sequence's number; and rows of
- * results wanted. Inputs: tokens, positions, cells [sequences * tokens], mask (and mask_window) [sequences, 1, tokens, keys], wanted
- * [rows], skip [first] (never read: it tells the plan the number). Outputs: result, [rows, n_vocab] or [rows, n_embd]. Params have the
+/* ---- build.c: the graph. Symbols: sequences in the run, all their tokens together, keys looked at, the number behind that of the
+ * last sequence; and rows of results wanted. Inputs: tokens, positions, cells [all], mask (and mask_window) [sequences, 1, all /
+ * sequences, keys], wanted [rows], last [end] (never read: it tells the plan the number). That the end is counted and not the
+ * beginning lets all symbols be at their bounds together: every sequence, from the first on. Outputs: result, [rows, n_vocab] or [rows, n_embd]. Params have the
  * names of the file's tensors; the cache's are cache.k.N and cache.v.N, [rows, heads * length]. */
 typedef struct qn_model_shape {
     int64_t context; /* cells of a sequence, a multiple of `step` */
@@ -124,7 +125,7 @@ typedef struct qn_model_shape {
 } qn_model_shape;
 
 qn_status qn_model_build(const qn_model *m, const qn_model_shape *shape, qn_graph **graph, qn_error *error);
-/* Rows of a layer's cache. More than there are sequences: bounds of symbols are met together, the last sequence first and all behind it. */
+/* Rows of a layer's cache. */
 int64_t qn_model_cache_rows(const qn_model_shape *shape);
 
 #endif

@@ -3,6 +3,7 @@
 #include "model/session.h"
 
 #include "base/heap.h"
+#include "run/plan_input.h"
 
 enum { CONTEXT = 4096, BATCH = 512, STEP = 256, SMALL_STEP = 32, MOST_SEQUENCES = 1024, MOST_BATCH = 65536 };
 
@@ -39,24 +40,13 @@ static void *room(qn_session *s, uint64_t count, size_t size, qn_status *status)
 
 static qn_status make_room(qn_session *s, qn_error *error) {
     qn_status status = QN_OK;
-    uint64_t n = (uint64_t)s->shape.sequences, all = n * (uint64_t)s->shape.batch, mask = 0;
-    int encoder = (s->m->arch->has & QN_IS_ENCODER) != 0;
-    mask = all * (uint64_t)(encoder ? s->shape.batch : s->shape.context);
+    uint64_t n = (uint64_t)s->shape.sequences;
     s->sequences = room(s, n, sizeof *s->sequences, &status);
     s->first_row = room(s, n, sizeof *s->first_row, &status);
     s->n_rows = room(s, n, sizeof *s->n_rows, &status);
     s->part_length = room(s, n, sizeof *s->part_length, &status);
     for (uint64_t i = 0; i < n && status == QN_OK; i++)
         s->sequences[i].ids = room(s, (uint64_t)s->context, sizeof(int32_t), &status);
-    s->in.tokens = room(s, all, sizeof(int32_t), &status);
-    s->in.positions = room(s, all, sizeof(int32_t), &status);
-    s->in.cells = room(s, all, sizeof(int32_t), &status);
-    s->in.wanted = room(s, all, sizeof(int32_t), &status);
-    s->in.skip = room(s, n, 1, &status);
-    s->in.mask = room(s, mask, sizeof(uint16_t), &status);
-    int windowed = 0;
-    for (int i = 0; i < s->m->h.n_layers; i++) windowed |= s->m->h.layers[i].windowed;
-    if (windowed) s->in.mask_window = room(s, mask, sizeof(uint16_t), &status);
     return status == QN_OK ? QN_OK
                            : qn_error_set(error, status, "no memory for a session of %llu sequences", (unsigned long long)n);
 }
@@ -82,8 +72,31 @@ static qn_status give_params(qn_session *s, int cache, qn_error *error) {
     return QN_OK;
 }
 
+static void *input(qn_session *s, const char *name, qn_status *status, qn_error *error) {
+    void *at = NULL;
+    if (*status == QN_OK) *status = qn_plan_input_room(s->plan, name, &at, error);
+    return at;
+}
+
+static qn_status find_inputs(qn_session *s, qn_error *error) {
+    qn_session_inputs *in = &s->in;
+    qn_status status = QN_OK;
+    int encoder = (s->m->arch->has & QN_IS_ENCODER) != 0, windowed = 0;
+    for (int i = 0; i < s->m->h.n_layers; i++) windowed |= s->m->h.layers[i].windowed;
+    in->tokens = input(s, "tokens", &status, error);
+    in->positions = input(s, "positions", &status, error);
+    in->wanted = input(s, "wanted", &status, error);
+    in->mask = input(s, "mask", &status, error);
+    if (windowed) in->mask_window = input(s, "mask_window", &status, error);
+    if (!encoder) in->cells = input(s, "cells", &status, error);
+    if (!encoder) in->last = input(s, "last", &status, error);
+    return status;
+}
+
 qn_status qn_session_need_cache(qn_session *s, qn_error *error) {
-    if (!s->has_cache) QN_TRY(give_params(s, 1, error));
+    if (s->has_cache) return QN_OK;
+    QN_TRY(give_params(s, 1, error));
+    QN_TRY(find_inputs(s, error));
     s->has_cache = 1;
     return QN_OK;
 }
@@ -92,7 +105,7 @@ static qn_status make_plan(qn_session *s, const qn_session_options *o, qn_error 
     qn_plan_options options;
     memset(&options, 0, sizeof options);
     options.size = sizeof options;
-    options.flags = o && o->flags & QN_SESSION_TIMED ? QN_PLAN_TIMED : 0;
+    options.flags = QN_PLAN_LEND | (o && o->flags & QN_SESSION_TIMED ? QN_PLAN_TIMED : 0);
     options.memory_cap = o ? o->memory_cap : 0;
     options.device = o ? o->device : NULL;
     QN_TRY(qn_model_build(s->m, &s->shape, &s->graph, error));

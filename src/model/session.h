@@ -12,11 +12,12 @@ typedef struct qn_sequence {
     int64_t length;
 } qn_sequence;
 
-/* The inputs of a run, with room for the largest. */
+/* The inputs of a run: the plan's own memory of them, with room for the largest. */
 typedef struct qn_session_inputs {
-    int32_t *tokens, *positions, *cells, *wanted;
+    int32_t *tokens, *positions, *wanted;
+    int32_t *cells;               /* NULL for an encoder */
     uint16_t *mask, *mask_window; /* the second NULL when no layer has a window */
-    uint8_t *skip;
+    uint8_t *last;
 } qn_session_inputs;
 
 struct qn_session {

@@ -40,12 +40,12 @@ static qn_status set(qn_session *s, const char *name, qn_dtype dtype, int rank, 
 
 qn_status qn_session_feed(qn_session *s, const qn_session_group *g, qn_error *error) {
     int encoder = (s->m->arch->has & QN_IS_ENCODER) != 0;
-    int64_t keys = encoder ? g->tokens : keys_needed(s, g), all = g->count * g->tokens, first = g->first, at = 0;
+    int64_t keys = encoder ? g->tokens : keys_needed(s, g), all = g->count * g->tokens, end = g->first + g->count, at = 0;
     for (int32_t i = 0; i < g->count; i++) {
         int64_t length = encoder ? 0 : s->sequences[g->first + i].length;
         for (int64_t t = 0; t < g->tokens; t++, at++) {
             s->in.positions[at] = (int32_t)(length + t);
-            s->in.cells[at] = (int32_t)((g->first + i) * s->shape.context + length + t);
+            if (!encoder) s->in.cells[at] = (int32_t)((g->first + i) * s->shape.context + length + t);
             if (encoder) encoder_row(s, s->in.mask + at * keys, keys, t);
             else mask_row(s, s->in.mask + at * keys, keys, length + t, 0);
             if (s->in.mask_window) mask_row(s, s->in.mask_window + at * keys, keys, length + t, s->m->h.window);
@@ -57,6 +57,6 @@ qn_status qn_session_feed(qn_session *s, const qn_session_group *g, qn_error *er
     QN_TRY(set(s, "tokens", QN_DTYPE_I32, 1, &all, s->in.tokens, error));
     QN_TRY(set(s, "positions", QN_DTYPE_I32, 1, &all, s->in.positions, error));
     if (!encoder) QN_TRY(set(s, "cells", QN_DTYPE_I32, 1, &all, s->in.cells, error));
-    if (!encoder) QN_TRY(set(s, "skip", QN_DTYPE_U8, 1, &first, s->in.skip, error));
+    if (!encoder) QN_TRY(set(s, "last", QN_DTYPE_U8, 1, &end, s->in.last, error));
     return set(s, "wanted", QN_DTYPE_I32, 1, &g->n_wanted, s->in.wanted, error);
 }

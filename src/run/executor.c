@@ -45,7 +45,7 @@ static void take_options(qn_plan *p, const qn_plan_options *o) {
 
 qn_status qn_plan_create(const qn_graph *graph, const qn_plan_options *options, qn_plan **plan, qn_error *error) {
     static const qn_plan_options none = {.size = sizeof none};
-    static const uint32_t known = QN_PLAN_NO_PASSES | QN_PLAN_REFERENCE | QN_PLAN_STRICT | QN_PLAN_TIMED;
+    static const uint32_t known = QN_PLAN_NO_PASSES | QN_PLAN_REFERENCE | QN_PLAN_STRICT | QN_PLAN_TIMED | QN_PLAN_LEND;
     const qn_plan_options *o = options ? options : &none;
     if (!graph || !plan || o->size != sizeof *o || (o->flags & ~known))
         return qn_error_set(error, QN_ARGUMENT, "plan: a graph and valid options are needed");

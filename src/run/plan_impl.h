@@ -18,6 +18,7 @@ typedef struct qn_plan_leaf {
     void *lent;        /* the caller's instead; read only */
     int mapped;        /* which lies in the map of a file */
     int is_set;
+    int is_updated;   /* some node writes it where it is */
     uint64_t version; /* counts what was set, so that copies elsewhere know when they are old */
 } qn_plan_leaf;
 
@@ -147,7 +148,8 @@ void qn_run_memory_deaths(qn_trace_ring *ring, qn_run_memory *memory, const qn_p
 void qn_run_memory_end(qn_trace_ring *ring, qn_run_memory *memory);
 
 /* specialise.c */
-uint64_t qn_plan_leaf_bytes(const qn_plan *p); /* of all that are not lent */
+uint64_t qn_plan_leaf_bytes(const qn_plan *p); /* of all that are not lent and will not be */
+int qn_plan_leaf_costs(const qn_plan *p, const qn_plan_leaf *leaf);
 qn_status qn_plan_specialise(qn_plan *p, qn_error *error);
 void qn_plan_drop_specials(qn_plan *p);
 uint64_t qn_plan_arena_bytes(const qn_schedule *s);

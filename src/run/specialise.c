@@ -39,10 +39,35 @@ static qn_status match_leaves(qn_plan *p, qn_special *x, qn_error *error) {
     return QN_OK;
 }
 
+/* Lending fails for a leaf that is updated, so the schedule says which those are before anything is set. */
+static void find_updated(qn_plan *p, const qn_special *x) {
+    const qn_schedule *s = x->schedule;
+    for (size_t k = 0; k < s->graph->nodes.n; k++) {
+        const qn_ir_node *n = &s->graph->nodes.at[k];
+        for (int i = 0; i < n->n_out && !qn_op_describe(n->op)->is_view; i++) {
+            int32_t leaf = x->leaf_of[s->slots[n->out + i].root];
+            if (leaf >= 0) p->leaves.at[leaf].is_updated = 1;
+        }
+    }
+}
+
+int qn_plan_leaf_costs(const qn_plan *p, const qn_plan_leaf *l) {
+    if (l->memory) return 1;
+    int to_be_lent = p->flags & QN_PLAN_LEND && l->kind == QN_VALUE_PARAM && !l->is_updated;
+    return !l->lent && !to_be_lent;
+}
+
 uint64_t qn_plan_leaf_bytes(const qn_plan *p) {
     uint64_t total = 0;
     for (size_t i = 0; i < p->leaves.n; i++)
-        if (!p->leaves.at[i].lent) total += qn_plan_padded(p->leaves.at[i].capacity);
+        if (qn_plan_leaf_costs(p, &p->leaves.at[i])) total += qn_plan_padded(p->leaves.at[i].capacity);
+    return total;
+}
+
+static uint64_t lent_bytes(const qn_plan *p) {
+    uint64_t total = 0;
+    for (size_t i = 0; i < p->leaves.n; i++)
+        if (!qn_plan_leaf_costs(p, &p->leaves.at[i])) total += p->leaves.at[i].capacity;
     return total;
 }
 
@@ -51,13 +76,13 @@ static qn_status check_cap(const qn_plan *p, qn_special *x, qn_error *error) {
     t->host_bytes = qn_plan_arena_bytes(x->schedule) + qn_plan_leaf_bytes(p) + t->packed_bytes;
     t->device_bytes = x->device.bytes;
     if (!p->memory_cap || (t->host_bytes <= p->memory_cap && t->device_bytes <= p->memory_cap)) return QN_OK;
-    return qn_error_set(error, QN_NO_MEMORY,
-                        "the plan needs %llu bytes on the host (arena %llu, params %llu, packed %llu, inputs %llu, scratch %llu) "
-                        "and %llu on the device, the cap is %llu",
-                        (unsigned long long)t->host_bytes, (unsigned long long)t->arena_bytes, (unsigned long long)t->param_bytes,
-                        (unsigned long long)t->packed_bytes, (unsigned long long)t->input_bytes,
-                        (unsigned long long)t->scratch_bytes, (unsigned long long)t->device_bytes,
-                        (unsigned long long)p->memory_cap);
+    return qn_error_set(
+        error, QN_NO_MEMORY,
+        "the plan needs %llu bytes on the host (arena %llu, params %llu of which %llu are lent, packed %llu, inputs "
+        "%llu, scratch %llu) and %llu on the device, the cap is %llu",
+        (unsigned long long)t->host_bytes, (unsigned long long)t->arena_bytes, (unsigned long long)t->param_bytes,
+        (unsigned long long)lent_bytes(p), (unsigned long long)t->packed_bytes, (unsigned long long)t->input_bytes,
+        (unsigned long long)t->scratch_bytes, (unsigned long long)t->device_bytes, (unsigned long long)p->memory_cap);
 }
 
 static qn_status special_create(qn_plan *p, qn_special **special, qn_error *error) {
@@ -69,6 +94,7 @@ static qn_status special_create(qn_plan *p, qn_special **special, qn_error *erro
     qn_schedule_options o = {p->flags, p->symbols, p->cpu_levels, p->device, p->passes, 0, 0};
     qn_status status = qn_schedule_create(p->graph, &o, &x->schedule, error);
     if (status == QN_OK) status = match_leaves(p, x, error);
+    if (status == QN_OK) find_updated(p, x);
     if (status == QN_OK) status = qn_segments_split(p, x, error);
     if (status == QN_OK) status = check_cap(p, x, error);
     if (status == QN_OK) *special = x;

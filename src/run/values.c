@@ -1,6 +1,7 @@
 /* Values in and out of a plan, and the memory they lie in. */
 #include "base/memory.h"
 #include "run/plan_impl.h"
+#include "run/plan_input.h"
 
 qn_plan_leaf *qn_plan_leaf_find(const qn_plan *p, const char *name) {
     for (size_t i = 0; name && i < p->leaves.n; i++)
@@ -132,35 +133,42 @@ static qn_status find_for_set(qn_plan *p, const char *name, const qn_tensor *ten
     return note_extents(p, *leaf, tensor, error);
 }
 
+/* Memory for a leaf, held against the cap when the plan did not count it. */
+static qn_status need_leaf(qn_plan *p, qn_plan_leaf *l, qn_error *error) {
+    if (l->memory) return QN_OK;
+    qn_plan_totals t = {.size = sizeof t};
+    qn_plan_describe(p, &t);
+    if (p->memory_cap && !qn_plan_leaf_costs(p, l) && t.host_bytes + qn_plan_padded(l->capacity) > p->memory_cap)
+        return qn_error_set(error, QN_NO_MEMORY,
+                            "'%s': a copy of its %llu bytes, beside the plan's %llu, is beyond the cap of %llu", l->name,
+                            (unsigned long long)l->capacity, (unsigned long long)t.host_bytes, (unsigned long long)p->memory_cap);
+    QN_TRY(allocate(&l->memory, l->capacity, l->name, error));
+    p->memory_ready = 0;
+    return QN_OK;
+}
+
+qn_status qn_plan_input_room(qn_plan *p, const char *name, void **at, qn_error *error) {
+    qn_plan_leaf *l = qn_plan_leaf_find(p, name);
+    if (!l || l->kind != QN_VALUE_INPUT) return qn_error_set(error, QN_INVALID, "the graph has no input '%s'", name);
+    QN_TRY(need_leaf(p, l, error));
+    *at = l->memory;
+    return QN_OK;
+}
+
 qn_status qn_plan_set(qn_plan *p, const char *name, const qn_tensor *tensor, qn_error *error) {
     qn_plan_leaf *l;
     uint64_t bytes;
     QN_TRY(find_for_set(p, name, tensor, &l, &bytes, error));
-    if (!l->memory) {
-        QN_TRY(allocate(&l->memory, l->capacity, name, error));
-        p->memory_ready = 0;
-    }
+    QN_TRY(need_leaf(p, l, error));
     if (l->lent || !l->is_set)
         for (int i = 0; i < QN_PLAN_SPECIALS; i++)
             if (p->specials[i]) p->specials[i]->pointed = 0, p->memory_ready = 0;
     l->lent = NULL;
+    if (tensor->data == l->memory && !tensor->offset) bytes = 0; /* written there by the caller */
     if (bytes && tensor->data) memcpy(l->memory, (const char *)tensor->data + tensor->offset, bytes);
     else if (bytes) memset(l->memory, 0, bytes);
     note_set(p, l, tensor);
     return QN_OK;
-}
-
-/* Whether some node updates this leaf where it is. */
-static int is_updated(const qn_plan *p, const qn_plan_leaf *l) {
-    const qn_schedule *s = p->current->schedule;
-    for (size_t k = 0; k < s->graph->nodes.n; k++) {
-        const qn_ir_node *n = &s->graph->nodes.at[k];
-        for (int i = 0; i < n->n_out && !qn_op_describe(n->op)->is_view; i++) {
-            int32_t leaf = p->current->leaf_of[s->slots[n->out + i].root];
-            if (leaf >= 0 && &p->leaves.at[leaf] == l) return 1;
-        }
-    }
-    return 0;
 }
 
 qn_status qn_plan_lend(qn_plan *p, const char *name, const qn_tensor *tensor, qn_error *error) {
@@ -170,7 +178,7 @@ qn_status qn_plan_lend(qn_plan *p, const char *name, const qn_tensor *tensor, qn
     const qn_dtype_info *dtype = qn_dtype_describe((qn_dtype)tensor->dtype);
     uintptr_t at = (uintptr_t)tensor->data + (uintptr_t)tensor->offset;
     if (bytes && !tensor->data) return qn_error_set(error, QN_ARGUMENT, "'%s': there is nothing to lend", name);
-    if (l->kind != QN_VALUE_PARAM || is_updated(p, l))
+    if (l->kind != QN_VALUE_PARAM || l->is_updated)
         return qn_error_set(error, QN_INVALID, "'%s': only a param that no node updates can be lent", name);
     if (dtype->block == 1 && at % (uintptr_t)dtype->bytes)
         return qn_error_set(error, QN_INVALID, "'%s': its elements are not aligned", name);

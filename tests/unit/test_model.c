@@ -171,6 +171,68 @@ static void says_what_is_wrong(void **state) {
     end(&b);
 }
 
+/* Bytes of the params of a session: those of the file, or those of its cache. */
+static uint64_t param_bytes(const qn_session *s, int cache) {
+    const qn_graph *g = qn_plan_graph(qn_session_plan(s));
+    uint64_t total = 0, bytes;
+    for (qn_val v = 0; v < qn_graph_value_count(g); v++) {
+        qn_value_info info = {.size = sizeof info};
+        if (qn_graph_value(g, v, &info) != QN_OK || info.kind != QN_VALUE_PARAM) continue;
+        if ((strncmp(info.name, "cache.", 6) == 0) != cache) continue;
+        assert_int_equal(qn_tensor_bytes(info.dtype, info.rank, info.shape, &bytes), QN_OK);
+        total += bytes;
+    }
+    return total;
+}
+
+static qn_plan_totals totals(const qn_session *s) {
+    qn_plan_totals t = {.size = sizeof t};
+    assert_int_equal(qn_plan_describe(qn_session_plan(s), &t), QN_OK);
+    return t;
+}
+
+/* Prompts one by one and all together, then tokens of each. */
+static void use_all(qn_session *s, int n) {
+    qn_session_part parts[16];
+    for (int i = 0; i < n; i++) {
+        parts[i] = (qn_session_part){i, N, ids, 0};
+        if (i % 2 && qn_session_run(s, &parts[i], 1, &error) != QN_OK) fail_msg("%s", error.text);
+        parts[i].n = N / 2;
+    }
+    for (int round = 0; round < 2; round++, parts[0].n = 1)
+        if (qn_session_run(s, parts, n, &error) != QN_OK) fail_msg("%s", error.text);
+    for (int i = 0; i < n; i++) parts[i].n = 1;
+    if (qn_session_run(s, parts, n, &error) != QN_OK) fail_msg("%s", error.text);
+}
+
+static void says_what_it_takes(void **state) {
+    (void)state;
+    if (!have_data()) return;
+    qn_model *m = open_model(files[2]);
+    uint64_t of_one = 0;
+    for (int n = 1; n <= 8; n += n < 3 ? 1 : 5) {
+        qn_session_options o = {.size = sizeof o, .sequences = n, .batch = 48, .context = 96};
+        qn_session *s, *none;
+        if (qn_session_create(m, &o, &s, &error) != QN_OK) fail_msg("%s", error.text);
+        qn_plan_totals t = totals(s);
+        uint64_t cache = param_bytes(s, 1), others = t.arena_bytes + t.scratch_bytes + t.packed_bytes + t.input_bytes;
+        if (n == 1) of_one = cache;
+        assert_int_equal(cache, (uint64_t)n * of_one); /* cells of each sequence, no more */
+        assert_int_equal(t.param_bytes, cache + param_bytes(s, 0));
+        assert_true(t.host_bytes >= others + cache &&
+                    t.host_bytes < others + cache + 64 * 128); /* the file's weights: not counted */
+        qn_session_destroy(s);
+        o.memory_cap = t.host_bytes;
+        if (qn_session_create(m, &o, &s, &error) != QN_OK) fail_msg("%s", error.text);
+        use_all(s, n); /* no run needs more than was said */
+        qn_session_destroy(s);
+        o.memory_cap--;
+        assert_int_equal(qn_session_create(m, &o, &none, &error), QN_NO_MEMORY);
+        assert_non_null(strstr(error.text, "the cap is"));
+    }
+    qn_model_close(m);
+}
+
 typedef struct story {
     char text[4096];
     size_t n;
@@ -219,7 +281,7 @@ static void generates(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits_however_it_is_cut), cmocka_unit_test(same_bits_in_company),
-                                       cmocka_unit_test(keeps_sequences_on_disk), cmocka_unit_test(says_what_is_wrong),
-                                       cmocka_unit_test(generates)};
+                                       cmocka_unit_test(keeps_sequences_on_disk),     cmocka_unit_test(says_what_is_wrong),
+                                       cmocka_unit_test(says_what_it_takes),          cmocka_unit_test(generates)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

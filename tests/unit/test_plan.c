@@ -109,6 +109,46 @@ static void cap_is_obeyed_with_the_numbers(void **state) {
     qn_graph_destroy(g);
 }
 
+/* A param that will be lent is not counted; setting it instead is held against the cap, and nothing is lost by trying. */
+static void lent_params_cost_nothing(void **state) {
+    (void)state;
+    enum { N = 4096 };
+    static float ws[N], xs[N];
+    int64_t n = N;
+    qn_graph *g;
+    qn_plan *p;
+    qn_error e;
+    qn_tensor t;
+    qn_plan_totals before = {.size = sizeof before}, after = {.size = sizeof after};
+    for (int i = 0; i < N; i++) ws[i] = (float)i, xs[i] = 1;
+    assert_int_equal(qn_graph_create(0, &g), QN_OK);
+    qn_val w = qn_graph_param(g, "w", QN_DTYPE_F32, 1, &n), x = qn_graph_input(g, "x", QN_DTYPE_F32, 1, &n);
+    qn_graph_output(g, qn_graph_op(g, QN_OP_add, 0, 2, (qn_val[]){w, x}, NULL), "y");
+    qn_plan_options o = {.size = sizeof o, .memory_cap = 2 * sizeof ws + 256};
+    assert_int_equal(qn_plan_create(g, &o, &p, &e), QN_NO_MEMORY);
+    o.flags = QN_PLAN_LEND;
+    assert_int_equal(qn_plan_create(g, &o, &p, &e), QN_OK);
+    qn_plan_describe(p, &before);
+    assert_true(before.host_bytes >= 2 * sizeof ws && before.host_bytes <= o.memory_cap);
+    assert_int_equal(qn_tensor_init(&t, QN_DTYPE_F32, 1, &n, ws, sizeof ws), QN_OK);
+    assert_int_equal(qn_plan_set(p, "w", &t, &e), QN_NO_MEMORY);
+    assert_non_null(strstr(e.text, "'w'"));
+    assert_int_equal(qn_plan_lend(p, "w", &t, &e), QN_OK);
+    set(p, "x", 1, &n, xs, sizeof xs);
+    assert_int_equal(qn_plan_run(p, NULL, &e), QN_OK);
+    for (int i = 0; i < N; i++) assert_true(output(p, "y")[i] == ws[i] + 1);
+    qn_plan_describe(p, &after);
+    assert_int_equal(after.host_bytes, before.host_bytes);
+    qn_plan_destroy(p);
+    o.memory_cap = 0;
+    assert_int_equal(qn_plan_create(g, &o, &p, &e), QN_OK);
+    set(p, "w", 1, &n, ws, sizeof ws);
+    qn_plan_describe(p, &after);
+    assert_int_equal(after.host_bytes, before.host_bytes + sizeof ws); /* it was copied, and says so */
+    qn_plan_destroy(p);
+    qn_graph_destroy(g);
+}
+
 /* One step of gradient descent: the param's own memory changes, and the next run sees it. */
 static void optimiser_updates_params_in_place(void **state) {
     (void)state;
@@ -268,10 +308,15 @@ static void recorded_run_leaves_an_event_per_step(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plan_computes_loss_and_gradient),   cmocka_unit_test(cap_is_obeyed_with_the_numbers),
-        cmocka_unit_test(optimiser_updates_params_in_place), cmocka_unit_test(old_value_of_state_cannot_be_read_later),
-        cmocka_unit_test(state_is_fed_back_from_run_to_run), cmocka_unit_test(bad_index_is_found_before_it_is_used),
-        cmocka_unit_test(symbols_are_bound_when_planning),   cmocka_unit_test(recorded_run_leaves_an_event_per_step),
+        cmocka_unit_test(plan_computes_loss_and_gradient),
+        cmocka_unit_test(cap_is_obeyed_with_the_numbers),
+        cmocka_unit_test(lent_params_cost_nothing),
+        cmocka_unit_test(optimiser_updates_params_in_place),
+        cmocka_unit_test(old_value_of_state_cannot_be_read_later),
+        cmocka_unit_test(state_is_fed_back_from_run_to_run),
+        cmocka_unit_test(bad_index_is_found_before_it_is_used),
+        cmocka_unit_test(symbols_are_bound_when_planning),
+        cmocka_unit_test(recorded_run_leaves_an_event_per_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
