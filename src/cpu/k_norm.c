@@ -1,17 +1,6 @@
 /* Norms of rows: norm, rms_norm, l2_norm, group_norm, and with weights layer_norm, rms_layer_norm, add_layer_norm, add_rms_norm. A
  * row is summed in lanes over runs and in double over the runs, and is near when it is read again. */
-#include <math.h>
-
-#include "cpu/k_lanes.h"
-#include "cpu/simd/simd_dot.h"
-
-static inline vf vf_add(vf a, vf b) { return a + b; }
-static inline float sum_of(vf a) {
-    VI_FOLD(a, vf_add);
-    return a[0];
-}
-
-typedef enum norm_kind { CENTRED, SQUARES, LENGTH } norm_kind;
+#include "cpu/k_norm.h"
 
 /* A row, and what is done to it: residual is added first and the sum kept; gamma multiplies and beta is added, any of them NULL. */
 typedef struct norm_row {
@@ -23,59 +12,10 @@ typedef struct norm_row {
     double mean, r; /* what was found */
 } norm_row;
 
-enum { RUN = 2048 };
-
-QN_INLINE double sum_row(uint32_t dtype, const char *x, int64_t n) {
-    double sum = 0;
-    for (int64_t first = 0; first < n; first += RUN) {
-        int64_t i = first, end = n < first + RUN ? n : first + RUN;
-        vf a = vf_zero(), b = a;
-        for (; i + 2 * VF_N <= end; i += 2 * VF_N) {
-            a += qn_lanes(dtype, x, i);
-            b += qn_lanes(dtype, x, i + VF_N);
-        }
-        for (; i < end; i += VF_N) a += qn_lanes_at(dtype, x, i, end);
-        sum += (double)sum_of(a + b);
-    }
-    return sum;
-}
-
-/* Of (x - mean)^2; the lanes behind the end of a row are as good as the mean. */
-QN_INLINE double squares_row(uint32_t dtype, const char *x, int64_t n, float mean) {
-    double sum = 0;
-    vf m = vf_set1(mean);
-    for (int64_t first = 0; first < n; first += RUN) {
-        int64_t i = first, end = n < first + RUN ? n : first + RUN;
-        vf a = vf_zero(), b = a, c = a, d = a;
-        for (; i + 4 * VF_N <= end; i += 4 * VF_N) {
-            vf p = qn_lanes(dtype, x, i) - m, q = qn_lanes(dtype, x, i + VF_N) - m;
-            vf s = qn_lanes(dtype, x, i + 2 * VF_N) - m, t = qn_lanes(dtype, x, i + 3 * VF_N) - m;
-            a = vf_fma(p, p, a);
-            b = vf_fma(q, q, b);
-            c = vf_fma(s, s, c);
-            d = vf_fma(t, t, d);
-        }
-        for (; i + VF_N <= end; i += VF_N) {
-            vf p = qn_lanes(dtype, x, i) - m;
-            a = vf_fma(p, p, a);
-        }
-        double rest = 0;
-        if (i < end) {
-            float t[VF_N];
-            vf_store(t, qn_lanes_some(dtype, x, i, (int)(end - i)) - m);
-            for (int64_t k = 0; k < end - i; k++) rest += (double)t[k] * (double)t[k];
-        }
-        sum += (double)sum_of((a + b) + (c + d)) + rest;
-    }
-    return sum;
-}
-
 QN_INLINE void add_row(uint32_t dtype, char *y, const char *a, const char *b, int64_t n) {
     for (int64_t i = 0; i < n; i += VF_N)
         qn_lanes_put_at(dtype, y, i, qn_lanes_at(dtype, a, i, n) + qn_lanes_at(dtype, b, i, n), n);
 }
-
-static vf weight_at(const qn_tensor *t, int64_t i, int64_t n) { return qn_lanes_at(t->dtype, qn_at(t, 0), i, n); }
 
 QN_INLINE void write_row(uint32_t dtype, const norm_row *w, const char *x) {
     vf r = vf_set1((float)w->r), mean = vf_set1((float)w->mean);
@@ -96,13 +36,7 @@ QN_INLINE void norm_one(uint32_t dtype, norm_kind kind, norm_row *w) {
         add_row(dtype, w->total, x, w->residual, w->n);
         x = w->total;
     }
-    w->mean = kind == CENTRED ? sum_row(dtype, x, w->n) / (double)w->n : 0;
-    double rest = w->mean - (double)(float)w->mean, squares = squares_row(dtype, x, w->n, (float)w->mean);
-    squares -= (double)w->n * rest * rest; /* the mean that was taken off is rounded */
-    if (kind == LENGTH) {
-        double length = sqrt(squares);
-        w->r = 1 / (length < w->eps ? w->eps : length);
-    } else w->r = 1 / sqrt(squares / (double)w->n + w->eps);
+    row_moments(dtype, kind, x, w->n, w->eps, &w->mean, &w->r);
     write_row(dtype, w, x);
 }
 

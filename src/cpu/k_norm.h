@@ -1,0 +1,78 @@
+/* What norms of rows and their gradients have in common: sums over a row, in lanes over runs and in double over the runs. */
+#ifndef QN_CPU_K_NORM_H
+#define QN_CPU_K_NORM_H
+
+#include <math.h>
+
+#include "cpu/k_lanes.h"
+#include "cpu/simd/simd_dot.h"
+
+static inline vf vf_add(vf a, vf b) { return a + b; }
+static inline float sum_of(vf a) {
+    VI_FOLD(a, vf_add);
+    return a[0];
+}
+
+typedef enum norm_kind { CENTRED, SQUARES, LENGTH } norm_kind;
+
+enum { RUN = 2048 };
+
+QN_INLINE double sum_row(uint32_t dtype, const char *x, int64_t n) {
+    double sum = 0;
+    for (int64_t first = 0; first < n; first += RUN) {
+        int64_t i = first, end = n < first + RUN ? n : first + RUN;
+        vf a = vf_zero(), b = a;
+        for (; i + 2 * VF_N <= end; i += 2 * VF_N) {
+            a += qn_lanes(dtype, x, i);
+            b += qn_lanes(dtype, x, i + VF_N);
+        }
+        for (; i < end; i += VF_N) a += qn_lanes_at(dtype, x, i, end);
+        sum += (double)sum_of(a + b);
+    }
+    return sum;
+}
+
+/* Of (x - mean)^2; the lanes behind the end of a row are as good as the mean. */
+QN_INLINE double squares_row(uint32_t dtype, const char *x, int64_t n, float mean) {
+    double sum = 0;
+    vf m = vf_set1(mean);
+    for (int64_t first = 0; first < n; first += RUN) {
+        int64_t i = first, end = n < first + RUN ? n : first + RUN;
+        vf a = vf_zero(), b = a, c = a, d = a;
+        for (; i + 4 * VF_N <= end; i += 4 * VF_N) {
+            vf p = qn_lanes(dtype, x, i) - m, q = qn_lanes(dtype, x, i + VF_N) - m;
+            vf s = qn_lanes(dtype, x, i + 2 * VF_N) - m, t = qn_lanes(dtype, x, i + 3 * VF_N) - m;
+            a = vf_fma(p, p, a);
+            b = vf_fma(q, q, b);
+            c = vf_fma(s, s, c);
+            d = vf_fma(t, t, d);
+        }
+        for (; i + VF_N <= end; i += VF_N) {
+            vf p = qn_lanes(dtype, x, i) - m;
+            a = vf_fma(p, p, a);
+        }
+        double rest = 0;
+        if (i < end) {
+            float t[VF_N];
+            vf_store(t, qn_lanes_some(dtype, x, i, (int)(end - i)) - m);
+            for (int64_t k = 0; k < end - i; k++) rest += (double)t[k] * (double)t[k];
+        }
+        sum += (double)sum_of((a + b) + (c + d)) + rest;
+    }
+    return sum;
+}
+
+/* The mean that is taken off a row, and what it is multiplied by. */
+QN_INLINE void row_moments(uint32_t dtype, norm_kind kind, const char *x, int64_t n, double eps, double *mean, double *r) {
+    *mean = kind == CENTRED ? sum_row(dtype, x, n) / (double)n : 0;
+    double rest = *mean - (double)(float)*mean, squares = squares_row(dtype, x, n, (float)*mean);
+    squares -= (double)n * rest * rest; /* the mean that was taken off is rounded */
+    if (kind == LENGTH) {
+        double length = sqrt(squares);
+        *r = 1 / (length < eps ? eps : length);
+    } else *r = 1 / sqrt(squares / (double)n + eps);
+}
+
+static inline vf weight_at(const qn_tensor *t, int64_t i, int64_t n) { return qn_lanes_at(t->dtype, qn_at(t, 0), i, n); }
+
+#endif

@@ -1,0 +1,147 @@
+/* Gradients of the norms of rows: norm_back, rms_norm_back, l2_norm_back, and with weights layer_norm_back and rms_layer_norm_back. With
+ * h the normalised row and q the gradient times gamma, dx = r (q - A - h B): A is the mean of q where the row was centred, B the mean of
+ * q h (its sum for l2_norm). Gradients of weights are summed over the rows of a part in double, and then over the parts. */
+#include "cpu/k_norm.h"
+#include "cpu/simd/simd_wide.h"
+
+typedef struct back_row {
+    const char *g, *x;
+    char *dx;
+    const qn_tensor *gamma; /* or NULL */
+    double *sums;           /* n of g h, then n of g; or NULL */
+    int64_t n;
+    double eps;
+} back_row;
+
+QN_INLINE vf gradient_at(uint32_t dtype, const back_row *w, int64_t i) {
+    vf g = qn_lanes_at(dtype, w->g, i, w->n);
+    return w->gamma ? g * weight_at(w->gamma, i, w->n) : g;
+}
+
+/* Sums of q and of q h. Lanes behind the end of a row are zero in q. */
+QN_INLINE void sum_back(uint32_t dtype, const back_row *w, vf mean, vf r, double *q_sum, double *qh_sum) {
+    *q_sum = *qh_sum = 0;
+    for (int64_t first = 0; first < w->n; first += RUN) {
+        int64_t end = w->n < first + RUN ? w->n : first + RUN;
+        vf a = vf_zero(), b = a;
+        for (int64_t i = first; i < end; i += VF_N) {
+            vf q = gradient_at(dtype, w, i), h = (qn_lanes_at(dtype, w->x, i, w->n) - mean) * r;
+            a += q;
+            b = vf_fma(q, h, b);
+        }
+        *q_sum += (double)sum_of(a);
+        *qh_sum += (double)sum_of(b);
+    }
+}
+
+static void add_wide(double *to, vf v, int64_t n) {
+    double t[VF_N];
+    if (n >= VF_N) {
+        vd_store(to, vd_load(to) + vd_low(v));
+        vd_store(to + VF_N / 2, vd_load(to + VF_N / 2) + vd_high(v));
+        return;
+    }
+    vd_store(t, vd_low(v));
+    vd_store(t + VF_N / 2, vd_high(v));
+    for (int64_t i = 0; i < n; i++) to[i] += t[i];
+}
+
+QN_INLINE void back_one(uint32_t dtype, norm_kind kind, const back_row *w) {
+    double mean, r, a, b;
+    row_moments(dtype, kind, w->x, w->n, w->eps, &mean, &r);
+    vf m = vf_set1((float)mean), by = vf_set1((float)r);
+    sum_back(dtype, w, m, by, &a, &b);
+    if (kind != LENGTH) b /= (double)w->n;
+    else if (r * w->eps >= 1) b = 0; /* the floor is constant */
+    vf off = vf_set1(kind == CENTRED ? (float)(a / (double)w->n) : 0.0f), along = vf_set1((float)b);
+    for (int64_t i = 0; i < w->n; i += VF_N) {
+        vf g = qn_lanes_at(dtype, w->g, i, w->n), h = (qn_lanes_at(dtype, w->x, i, w->n) - m) * by;
+        vf q = w->gamma ? g * weight_at(w->gamma, i, w->n) : g;
+        qn_lanes_put_at(dtype, w->dx, i, by * (q - off - h * along), w->n);
+        if (!w->sums) continue;
+        add_wide(w->sums + i, g * h, w->n - i);
+        add_wide(w->sums + w->n + i, g, w->n - i);
+    }
+}
+
+static void back_any(uint32_t dtype, norm_kind kind, const back_row *w) {
+#define CENTRED_OF(d) back_one(d, CENTRED, w)
+#define SQUARES_OF(d) back_one(d, SQUARES, w)
+#define LENGTH_OF(d) back_one(d, LENGTH, w)
+    if (kind == CENTRED) QN_BY_FLOAT(dtype, CENTRED_OF);
+    else if (kind == SQUARES) QN_BY_FLOAT(dtype, SQUARES_OF);
+    else QN_BY_FLOAT(dtype, LENGTH_OF);
+}
+
+/* ---- Ops */
+
+static const qn_tensor *wanted(const qn_call *c, int slot) { return slot < c->n_dst ? c->dst[slot] : NULL; }
+static int sums_weights(const qn_call *c) { return wanted(c, 1) || wanted(c, 2); }
+
+static void run_rows(const qn_call *c, const qn_cpu_step *s, int64_t part, norm_kind kind) {
+    const qn_tensor *g = c->src[0], *x = c->src[1], *dx = c->dst[0];
+    int64_t n = qn_ne(x, 0), rows = qn_tensor_count(x) / n, end = qn_cpu_cut(rows, s->parts[0], part + 1);
+    back_row w = {.n = n, .eps = (double)((const qn_attr_norm_back *)c->attr)->eps};
+    w.gamma = c->n_src > 2 ? c->src[2] : NULL;
+    if (sums_weights(c)) {
+        w.sums = (double *)c->workspace + part * 2 * n;
+        memset(w.sums, 0, (size_t)n * 2 * sizeof *w.sums);
+    }
+    qn_rows it;
+    for (qn_rows_begin_at(&it, x->rank, x->shape, qn_cpu_cut(rows, s->parts[0], part)); it.live && it.row < end;
+         qn_rows_next(&it)) {
+        w.g = qn_row(&it, g);
+        w.x = qn_row(&it, x);
+        w.dx = qn_row(&it, dx);
+        back_any(x->dtype, kind, &w);
+    }
+}
+
+/* Columns of the parts' sums, each in the order of the parts. */
+static void run_weights(const qn_call *c, const qn_cpu_step *s, int64_t part) {
+    int64_t n = qn_ne(c->src[1], 0), end = qn_cpu_cut(n, s->parts[1], part + 1);
+    for (int k = 0; k < 2; k++) {
+        const qn_tensor *to = wanted(c, k + 1);
+        if (!to) continue;
+        const double *sums = (const double *)c->workspace + k * n;
+        for (int64_t i = qn_cpu_cut(n, s->parts[1], part); i < end; i++) {
+            double sum = 0;
+            for (int64_t p = 0; p < s->parts[0]; p++) sum += sums[p * 2 * n + i];
+            qn_store_row(to, qn_at(to, 0), i, 1, &sum);
+        }
+    }
+}
+
+/* Of shorter rows little is left after A and B are taken off, at worst rounding alone: the reference does those in double. */
+enum { SHORT = 16 };
+
+static int prepare(const qn_call *c, qn_cpu_step *s, const char *name, qn_cpu_run_fn run) {
+    const qn_tensor *g = c->src[0], *x = c->src[1], *dx = c->dst[0], *gamma = c->n_src > 2 ? c->src[2] : NULL;
+    int64_t count = qn_tensor_count(x), n = qn_ne(x, 0), bytes;
+    if (!dx || count == 0 || g->dtype != x->dtype || dx->dtype != x->dtype || g->rank != x->rank || dx->rank != x->rank) return 0;
+    if (!qn_lanes_rows(g) || !qn_lanes_rows(x) || !qn_lanes_rows(dx) || (gamma && !qn_lanes_rows(gamma))) return 0;
+    if (n < SHORT) return 0;
+    for (int i = 3; i < c->n_src; i++)
+        if (c->src[i]) return 0; /* gradients of the statistics are rare */
+    qn_cpu_by_rows(s, name, run, count / n, 20.0 * (double)n, 0);
+    if (!sums_weights(c)) return 1;
+    int64_t most = count / n / 16 + 1; /* so that the parts' sums are small beside the rows */
+    if (s->parts[0] > most) s->parts[0] = most;
+    if (qn_mul_overflow(n, 2 * (int64_t)sizeof(double) * s->parts[0], &bytes)) return 0;
+    s->workspace = (size_t)bytes;
+    s->n_phases = 2;
+    s->parts[1] = qn_cpu_parts(n, 16.0 * (double)s->parts[0], 0);
+    return 1;
+}
+
+#define ROWS(op, kind)                                                                      \
+    static void run_##op(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) { \
+        if (phase == 0) run_rows(c, s, part, kind);                                         \
+        else run_weights(c, s, part);                                                       \
+    }                                                                                       \
+    int QN_K(op)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, #op " rows", run_##op); }
+ROWS(norm_back, CENTRED)
+ROWS(rms_norm_back, SQUARES)
+ROWS(l2_norm_back, LENGTH)
+ROWS(layer_norm_back, CENTRED)
+ROWS(rms_layer_norm_back, SQUARES)
