@@ -1,4 +1,4 @@
-/* get_rows and set_rows: rows found by index, decoded or encoded on the way. */
+/* get_rows and set_rows: rows found by index, decoded or encoded on the way; and their gradients, which add rows up. */
 #include "cpu/k_copy.h"
 
 enum { PIECE = 1024 }; /* elements of a row that are never cut apart; a multiple of every block */
@@ -100,3 +100,42 @@ static int prepare_set(const qn_call *c, qn_cpu_step *s) {
 
 int QN_K(set_rows)(const qn_call *c, qn_cpu_step *s) { return prepare_set(c, s); }
 int QN_K(store_rows)(const qn_call *c, qn_cpu_step *s) { return prepare_set(c, s); }
+
+/* ---- get_rows_back and scatter_add_rows: rows that go to one place add up in their order, so a part takes columns again. */
+
+static void add_columns(const qn_call *c, int64_t unit, int64_t pieces) {
+    const qn_tensor *g = c->src[0], *idx = c->src[1], *y = c->dst[0];
+    int64_t batch = unit / pieces, first = unit % pieces * PIECE, wide = qn_ne(g, 0);
+    int64_t n = wide - first < PIECE ? wide - first : PIECE, indices = batch_at(g, batch, idx, 1);
+    int64_t from = batch_at(g, batch, g, 2) + first * 4, to = batch_at(g, batch, y, 2) + first * 4;
+    for (int64_t i = 0; i < qn_ne(y, 1); i++) memset(qn_at(y, to + i * qn_nb(y, 1)), 0, (size_t)n * 4);
+    for (int64_t i = 0; i < qn_ne(g, 1); i++) {
+        float *sum = (float *)(void *)qn_at(y, to + index_at(idx, indices, i) * qn_nb(y, 1));
+        const float *row = (const float *)(const void *)qn_at(g, from + i * qn_nb(g, 1));
+        int64_t k = 0;
+        for (; k + VF_N <= n; k += VF_N) vf_store(sum + k, vf_load(sum + k) + vf_load(row + k));
+        for (; k < n; k++) sum[k] += row[k];
+    }
+}
+
+static void run_add(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    (void)phase;
+    int64_t pieces = (qn_ne(c->src[0], 0) + PIECE - 1) / PIECE, units = batches_of(c->src[0]) * pieces;
+    int64_t end = qn_cpu_cut(units, s->parts[0], part + 1);
+    for (int64_t u = qn_cpu_cut(units, s->parts[0], part); u < end; u++) add_columns(c, u, pieces);
+}
+
+/* All batches of y are those of g, so that each is cleared once. */
+static int prepare_add(const qn_call *c, qn_cpu_step *s) {
+    const qn_tensor *g = c->src[0], *y = c->dst[0];
+    if (qn_tensor_count(g) == 0 || qn_tensor_count(y) == 0 || g->dtype != QN_DTYPE_F32 || y->dtype != QN_DTYPE_F32) return 0;
+    if (!row_is_dense(g) || !row_is_dense(y)) return 0;
+    for (int k = 2; k < g->rank || k < y->rank; k++)
+        if (qn_ne(g, k) != qn_ne(y, k)) return 0;
+    int64_t units = batches_of(g) * ((qn_ne(g, 0) + PIECE - 1) / PIECE);
+    return qn_cpu_by_rows(s, "rows added up", run_add, units,
+                          8.0 * (double)(qn_tensor_count(g) + qn_tensor_count(y)) / (double)units, 0);
+}
+
+int QN_K(get_rows_back)(const qn_call *c, qn_cpu_step *s) { return prepare_add(c, s); }
+int QN_K(scatter_add_rows)(const qn_call *c, qn_cpu_step *s) { return prepare_add(c, s); }

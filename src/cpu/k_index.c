@@ -1,0 +1,156 @@
+/* gather, gather_along, scatter_add and scatter_along_add over dense tensors, seen as [outer, along, inner] about the axis of the
+ * indices. What is gathered is copied, of any dtype; what is scattered is f32 and is added in the order of the updates, because a part
+ * takes its columns of all of them. */
+#include "cpu/kernel.h"
+#include "op/op_layout.h"
+#include "op/op_axes.h"
+
+enum { PIECE = 1024 }; /* columns that are never cut apart */
+
+typedef struct view {
+    int64_t outer, places, picks, inner;
+} view;
+
+/* The axis is the k-th from the end. */
+static view view_of(const qn_tensor *t, int k, int64_t picks) {
+    view v = {1, qn_ne(t, k), picks, 1};
+    for (int j = 0; j < k; j++) v.inner *= qn_ne(t, j);
+    for (int j = k + 1; j < t->rank; j++) v.outer *= qn_ne(t, j);
+    return v;
+}
+
+static int64_t place_at(const qn_tensor *idx, int64_t i) {
+    const char *at = qn_at(idx, 0);
+    return idx->dtype == QN_DTYPE_I32
+               ? (int64_t)((const int32_t *)(const void *)at)[i]
+               : qn_load_index((qn_dtype)idx->dtype, at + i * qn_dtype_describe((qn_dtype)idx->dtype)->bytes);
+}
+
+static int all_dense(const qn_call *c) {
+    for (int i = 0; i < c->n_src; i++)
+        if (!qn_cpu_is_dense(c->src[i])) return 0;
+    return qn_cpu_is_dense(c->dst[0]) && !qn_is_block(c->dst[0]->dtype) && qn_tensor_count(c->dst[0]) > 0;
+}
+
+/* ---- Gathering */
+
+static view gather_view(const qn_call *c) {
+    return view_of(c->src[0], qn_op_axis(((const qn_attr_gather *)c->attr)->axis, c->src[0]->rank), qn_tensor_count(c->src[1]));
+}
+
+static void run_gather(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    (void)phase;
+    view v = gather_view(c);
+    int64_t bytes = v.inner * qn_dtype_describe((qn_dtype)c->dst[0]->dtype)->bytes, rows = v.outer * v.picks;
+    int64_t end = qn_cpu_cut(rows, s->parts[0], part + 1);
+    for (int64_t r = qn_cpu_cut(rows, s->parts[0], part); r < end; r++) {
+        int64_t from = r / v.picks * v.places + place_at(c->src[1], r % v.picks);
+        if (bytes == 4) memcpy(qn_at(c->dst[0], r * 4), qn_at(c->src[0], from * 4), 4);
+        else memcpy(qn_at(c->dst[0], r * bytes), qn_at(c->src[0], from * bytes), (size_t)bytes);
+    }
+}
+
+int QN_K(gather)(const qn_call *c, qn_cpu_step *s) {
+    if (!all_dense(c)) return 0;
+    view v = gather_view(c);
+    int64_t bytes = v.inner * qn_dtype_describe((qn_dtype)c->dst[0]->dtype)->bytes;
+    return qn_cpu_by_rows(s, "gathered rows", run_gather, v.outer * v.picks, 2.0 * (double)bytes + 8, 0);
+}
+
+static view along_view(const qn_call *c, const qn_tensor *idx) {
+    int k = qn_op_axis(((const qn_attr_gather_along *)c->attr)->axis, c->src[0]->rank);
+    return view_of(c->src[0], k, qn_ne(idx, k));
+}
+
+static void run_gather_along(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    (void)phase;
+    view v = along_view(c, c->src[1]);
+    int64_t size = qn_dtype_describe((qn_dtype)c->dst[0]->dtype)->bytes, all = v.outer * v.picks * v.inner;
+    int64_t end = qn_cpu_cut(all, s->parts[0], part + 1);
+    for (int64_t i = qn_cpu_cut(all, s->parts[0], part); i < end; i++) {
+        int64_t outer = i / (v.picks * v.inner), from = (outer * v.places + place_at(c->src[1], i)) * v.inner + i % v.inner;
+        if (size == 4) memcpy(qn_at(c->dst[0], i * 4), qn_at(c->src[0], from * 4), 4);
+        else memcpy(qn_at(c->dst[0], i * size), qn_at(c->src[0], from * size), (size_t)size);
+    }
+}
+
+int QN_K(gather_along)(const qn_call *c, qn_cpu_step *s) {
+    if (!all_dense(c)) return 0;
+    return qn_cpu_by_rows(s, "gathered elements", run_gather_along, qn_tensor_count(c->dst[0]), 24, 0);
+}
+
+/* ---- Adding where indices say: first what is there is copied, unless it lies there */
+
+static void add_to(float *y, const float *u, int64_t n) {
+    int64_t i = 0;
+    for (; i + VF_N <= n; i += VF_N) vf_store(y + i, vf_load(y + i) + vf_load(u + i));
+    for (; i < n; i++) y[i] += u[i];
+}
+
+/* Columns [first, first + n) of every update of one outer index. */
+static void add_slices(const qn_call *c, const view *v, int64_t outer, int64_t first, int64_t n) {
+    float *y = (float *)(void *)qn_at(c->dst[0], 0) + outer * v->places * v->inner + first;
+    const float *u = (const float *)(const void *)qn_at(c->src[1], 0) + outer * v->picks * v->inner + first;
+    for (int64_t p = 0; p < v->picks; p++) add_to(y + place_at(c->src[2], p) * v->inner, u + p * v->inner, n);
+}
+
+static void add_elements(const qn_call *c, const view *v, int64_t outer, int64_t first, int64_t n) {
+    float *y = (float *)(void *)qn_at(c->dst[0], 0) + outer * v->places * v->inner + first;
+    int64_t begin = outer * v->picks * v->inner + first;
+    const float *u = (const float *)(const void *)qn_at(c->src[1], 0);
+    for (int64_t p = 0; p < v->picks; p++)
+        for (int64_t k = 0; k < n; k++) {
+            int64_t i = begin + p * v->inner + k;
+            y[place_at(c->src[2], i) * v->inner + k] += u[i];
+        }
+}
+
+static void copy_part(const qn_call *c, const qn_cpu_step *s, int64_t part) {
+    if (qn_op_in_place(c->dst[0], c->src[0])) return;
+    int64_t n = qn_tensor_count(c->dst[0]), first = qn_cpu_cut(n, s->parts[0], part), end = qn_cpu_cut(n, s->parts[0], part + 1);
+    memcpy(qn_at(c->dst[0], first * 4), qn_at(c->src[0], first * 4), (size_t)(end - first) * 4);
+}
+
+typedef void (*add_fn)(const qn_call *c, const view *v, int64_t outer, int64_t first, int64_t n);
+
+static void run_adds(const qn_call *c, const qn_cpu_step *s, int64_t part, view v, add_fn add) {
+    int64_t pieces = (v.inner + PIECE - 1) / PIECE, units = v.outer * pieces, end = qn_cpu_cut(units, s->parts[1], part + 1);
+    for (int64_t i = qn_cpu_cut(units, s->parts[1], part); i < end; i++) {
+        int64_t first = i % pieces * PIECE;
+        add(c, &v, i / pieces, first, v.inner - first < PIECE ? v.inner - first : PIECE);
+    }
+}
+
+static int prepare_adds(const qn_call *c, qn_cpu_step *s, view v, const char *name, qn_cpu_run_fn run) {
+    int64_t units = v.outer * ((v.inner + PIECE - 1) / PIECE), n = qn_tensor_count(c->dst[0]);
+    s->run = run;
+    s->name = name;
+    s->n_phases = 2;
+    s->parts[0] = qn_cpu_parts(n, 8, 0);
+    s->parts[1] = qn_cpu_parts(units, 12.0 * (double)(v.outer * v.picks * v.inner) / (double)units, 0);
+    return 1;
+}
+
+static int can_add(const qn_call *c) { return all_dense(c) && c->dst[0]->dtype == QN_DTYPE_F32; }
+
+static view scatter_view(const qn_call *c) {
+    int k = qn_op_axis(((const qn_attr_scatter_add *)c->attr)->axis, c->src[0]->rank);
+    return view_of(c->src[0], k, qn_tensor_count(c->src[2]));
+}
+
+static void run_scatter(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    if (phase == 0) copy_part(c, s, part);
+    else run_adds(c, s, part, scatter_view(c), add_slices);
+}
+
+static void run_scatter_along(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    if (phase == 0) copy_part(c, s, part);
+    else run_adds(c, s, part, along_view(c, c->src[2]), add_elements);
+}
+
+int QN_K(scatter_add)(const qn_call *c, qn_cpu_step *s) {
+    return can_add(c) ? prepare_adds(c, s, scatter_view(c), "scattered rows", run_scatter) : 0;
+}
+int QN_K(scatter_along_add)(const qn_call *c, qn_cpu_step *s) {
+    return can_add(c) ? prepare_adds(c, s, along_view(c, c->src[2]), "scattered elements", run_scatter_along) : 0;
+}
