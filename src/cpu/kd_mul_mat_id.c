@@ -1,5 +1,6 @@
 /* mul_mat_id with weights in blocks: rows of activations are quantised once, the pairs of row and expert counted into lists by expert,
  * and each expert multiplied with its list by the kernels of mul_mat, so a pair's result has the bits it has alone. */
+#include "cpu/k_experts.h"
 #include "cpu/kd_quant.h"
 
 enum { LINE = 64 };
@@ -32,17 +33,6 @@ static void quantise(const qn_call *c, const qn_quant_product *p, const experts 
                       left < QN_CHUNK ? (int)left : QN_CHUNK, p->type->group, p->rows + chunk * p->n_rows + row);
 }
 
-/* Counting sort, which keeps the order of pairs within an expert. */
-static void sort_pairs(const qn_call *c, const experts *e) {
-    const qn_tensor *ids = c->src[2];
-    memset(e->start, 0, (size_t)(e->count + 1) * sizeof *e->start);
-    for (int64_t i = 0; i < e->pairs; i++) e->start[qn_index4(ids, 0, 0, i / e->used, i % e->used) + 1]++;
-    for (int64_t x = 0; x < e->count; x++) e->start[x + 1] += e->start[x];
-    for (int64_t i = 0; i < e->pairs; i++) e->list[e->start[qn_index4(ids, 0, 0, i / e->used, i % e->used)]++] = (int32_t)i;
-    for (int64_t x = e->count; x > 0; x--) e->start[x] = e->start[x - 1]; /* each has moved to where the next begins */
-    e->start[0] = 0;
-}
-
 /* Neighbouring units are the experts of the same panels: a part has some of each, however the pairs fall. */
 static void run_unit(const qn_call *c, const qn_quant_product *p, const experts *e, int64_t number, int64_t part) {
     const qn_tensor *as = c->src[0], *y = c->dst[0];
@@ -72,7 +62,7 @@ static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part)
     qn_quant_place(&p, (char *)c->workspace + lists_bytes(&e));
     p.packed = s->packed;
     if (phase == 0 && part == s->parts[0] - 1) {
-        sort_pairs(c, &e);
+        qn_experts_sort(c->src[2], e.used, e.pairs, e.count, e.start, e.list);
         return;
     }
     int64_t all = phase == 0 ? p.n_rows * p.chunks : e.units, parts = s->parts[phase] - (phase == 0);
@@ -97,9 +87,16 @@ static void pack(const qn_call *c, const qn_cpu_step *s, void *packed, int64_t p
     }
 }
 
+#ifdef QN_FULL_LEVEL
+int QN_K(mul_mat_id_floats)(const qn_call *c, qn_cpu_step *s); /* k_experts.c */
+#endif
+
 int QN_K(mul_mat_id)(const qn_call *c, qn_cpu_step *s) {
     qn_quant_product p;
     experts e;
+#ifdef QN_FULL_LEVEL
+    if (!qn_is_block(c->src[0]->dtype)) return QN_K(mul_mat_id_floats)(c, s);
+#endif
     if (!qn_is_block(c->src[0]->dtype) || qn_tensor_count(c->dst[0]) == 0 || !describe(c, &p, &e)) return 0;
     double flops = 2.0 * (double)e.pairs * (double)p.m * (double)p.k / (double)e.units,
            bytes = (double)(p.m * p.k) / (double)e.across;
