@@ -4,7 +4,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { WIDEST = QN_DOT_PANELS_ONE * QN_PANEL_VECTORS };
+enum { WIDEST = QN_DOT_PANELS_ONE * QN_PANEL_VECTORS, LINE = 64 };
 
 typedef struct task {
     const qn_quant_chunk *w; /* of the first panel; others follow it */
@@ -12,6 +12,8 @@ typedef struct task {
     int groups, offset;
     float *sums;
     int step;
+    const uint8_t *next[QN_DOT_PANELS]; /* what comes next, and how many lines of each are asked for in a group; 0: none */
+    int lines;
 } task;
 
 INLINE int32_t four(const int8_t *q) {
@@ -23,6 +25,11 @@ INLINE int32_t four(const int8_t *q) {
 /* Vector v of the panels side by side. */
 INLINE vu codes_at(const task *t, int i, int v) {
     return vu_load(t->w[v / QN_PANEL_VECTORS].codes[i] + v % QN_PANEL_VECTORS * VF_N);
+}
+
+INLINE void ask_for_next(const task *t, int g) {
+    for (int i = g * t->lines; i < (g + 1) * t->lines; i++)
+        for (int p = 0; p < QN_DOT_PANELS; p++) __builtin_prefetch(t->next[p] + i * LINE, 0, 3);
 }
 
 INLINE void dots(const task *t, int rows, int width, int group, int least, int wide) {
@@ -38,6 +45,7 @@ INLINE void dots(const task *t, int rows, int width, int group, int least, int w
     }
     for (int g = 0; g < t->groups; g++) {
         vi whole[QN_DOT_ROWS][WIDEST];
+        ask_for_next(t, g);
         QN_UNROLL
         for (int j = 0; j < rows; j++) {
             vi start = vi_set1(-t->offset * row[j]->sum[g]);
@@ -120,20 +128,26 @@ KINDS(BODIES)
 static const dots_fn one_panel[][QN_DOT_ROWS] = {KINDS(NAMES_PANEL)};
 static const dots_fn some_panels[][QN_DOT_ROWS] = {KINDS(NAMES_PANELS)};
 
+/* All rows in as many passes as the registers ask for, as even as they come; the first asks for what comes next. */
 static void all_rows(const dots_fn *by_rows, task *t, int n) {
-    for (int j = 0; j < n; j += QN_DOT_ROWS, t->x += QN_DOT_ROWS, t->sums += QN_DOT_ROWS * (int64_t)t->step)
-        by_rows[(n - j < QN_DOT_ROWS ? n - j : QN_DOT_ROWS) - 1](t);
+    int passes = (n + QN_DOT_ROWS - 1) / QN_DOT_ROWS, each = (n + passes - 1) / passes;
+    for (int j = 0; j < n; j += each, t->x += each, t->sums += each * (int64_t)t->step, t->lines = 0)
+        by_rows[(n - j < each ? n - j : each) - 1](t);
 }
 
 void qn_quant_dots(const qn_quant_type *t, const qn_quant_chunk *w, int panels, const qn_quant_row *const *x, int n, int count,
-                   float *sums, int step) {
-    int kind = kind_of(t);
-    task k = {w, x, count / t->group, t->offset, sums, step};
+                   float *sums, int step, const qn_quant_next *next) {
+    int kind = kind_of(t), groups = count / t->group;
+    task k = {.w = w, .x = x, .groups = groups, .offset = t->offset, .sums = sums, .step = step};
+    for (int p = 0; p < QN_DOT_PANELS && next->panels; p++) k.next[p] = next->at[p < next->panels ? p : 0];
+    if (next->panels) k.lines = (next->bytes + groups * LINE - 1) / (groups * LINE);
     if (n == 1 && panels == QN_DOT_PANELS_ONE) one_row[kind](&k);
     else if (n > 1 && panels == QN_DOT_PANELS) all_rows(some_panels[kind], &k, n);
     else
         for (int p = 0; p < panels; p++) {
-            task one = {w + p, x, k.groups, k.offset, sums + p * QN_PANEL, step};
+            task one = k;
+            one.w += p;
+            one.sums += p * QN_PANEL;
             all_rows(one_panel[kind], &one, n);
         }
 }

@@ -46,11 +46,27 @@ static const uint8_t *panel_at(const qn_quant_product *p, const qn_quant_unit *u
     return p->packed + (u->matrix * p->panels + panel) * (p->k / p->block) * p->kept * QN_PANEL;
 }
 
+static const uint8_t *chunk_at(const qn_quant_product *p, const qn_quant_unit *u, int64_t panel, int64_t chunk) {
+    return panel_at(p, u, panel) + chunk * (QN_CHUNK / p->block) * p->kept * QN_PANEL;
+}
+
+/* The packed panels that follow those from `first` on: of this chunk, or the unit's first ones of the next. */
+static qn_quant_next next_panels(const qn_quant_product *p, const qn_quant_unit *u, int64_t first, int64_t chunk) {
+    qn_quant_next next = {.bytes = (int)(QN_CHUNK / p->block * p->kept * QN_PANEL)};
+    if (first >= u->end) {
+        first = u->panel;
+        chunk++;
+    }
+    if (!p->packed || chunk >= p->chunks) return next;
+    next.panels = u->end - first < QN_DOT_PANELS ? (int)(u->end - first) : QN_DOT_PANELS;
+    for (int i = 0; i < next.panels; i++) next.at[i] = chunk_at(p, u, first + i, chunk);
+    return next;
+}
+
 static void unpack(const qn_quant_product *p, const qn_quant_unit *u, int64_t panel, int64_t chunk, int count, uint8_t *aside,
                    qn_quant_chunk *to) {
     if (p->packed) {
-        const uint8_t *from = panel_at(p, u, panel) + chunk * (QN_CHUNK / p->block) * p->kept * QN_PANEL;
-        (p->type->kept ? p->type->kept->unpack : p->type->unpack)(from, count, to);
+        (p->type->kept ? p->type->kept->unpack : p->type->unpack)(chunk_at(p, u, panel, chunk), count, to);
         return;
     }
     int64_t left = p->m - panel * QN_PANEL;
@@ -121,7 +137,8 @@ void qn_quant_run(const qn_quant_product *p, const qn_quant_unit *u, int64_t par
         for (int64_t first = u->panel; first < u->end; first += abreast) {
             int some = u->end - first < abreast ? (int)(u->end - first) : abreast;
             for (int i = 0; i < some; i++) unpack(p, u, first + i, c, count, aside, w + i);
-            qn_quant_dots(p->type, w, some, x, u->n, count, sums + (first - u->panel) * QN_PANEL, width);
+            qn_quant_next next = next_panels(p, u, first + some, c);
+            qn_quant_dots(p->type, w, some, x, u->n, count, sums + (first - u->panel) * QN_PANEL, width, &next);
         }
     }
     store(p, u, sums, width);

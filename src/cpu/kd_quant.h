@@ -106,11 +106,17 @@ void qn_quant_keep(const qn_quant_type *t, const uint8_t *rows, int64_t step, in
 #define qn_quant_activate QN_K(quant_activate)
 void qn_quant_activate(const char *x, uint32_t dtype, int64_t step, int count, int group, qn_quant_row *to);
 
+/* What will be unpacked next: `bytes` of each of some panels, which the caches are asked for while others are multiplied. */
+typedef struct qn_quant_next {
+    const uint8_t *at[QN_DOT_PANELS];
+    int panels, bytes;
+} qn_quant_next;
+
 /* sums[j * step + lane] of n rows of activations over a chunk of panels that lie beside each other, at most QN_DOT_PANELS of them, or
  * QN_DOT_PANELS_ONE when n is 1. */
 #define qn_quant_dots QN_K(quant_dots)
 void qn_quant_dots(const qn_quant_type *t, const qn_quant_chunk *w, int panels, const qn_quant_row *const *x, int n, int count,
-                   float *sums, int step);
+                   float *sums, int step, const qn_quant_next *next);
 
 /* ---- Whole products */
 

@@ -44,12 +44,27 @@ INLINE int32_t four(const int8_t *q) {
     return x;
 }
 
+/* How far ahead of its reader a stream of weights is asked for: x86's own prefetchers stop at pages and fall behind four streams
+ * (a fifth slower than with this). 0: left to the machine. */
+#if defined(__x86_64__)
+enum { QN_AHEAD = 2048 };
+#else
+enum { QN_AHEAD = 0 };
+#endif
+
+/* Share i of n of what will be read in place of the `size` bytes at p. */
+INLINE void fetch_ahead(const uint8_t *p, int size, int i, int n) {
+    for (int at = i * size / n; QN_AHEAD > 0 && at < (i + 1) * size / n; at += 64) __builtin_prefetch(p + QN_AHEAD + at, 0, 3);
+}
+
 /* One block of one vector of rows times one row of activations, whose groups from `g` on it meets. The unpacked block is the
- * compiler's to keep: mostly it never leaves the registers. The arithmetic is that of kd_dots.c, in the same order. */
+ * compiler's to keep: mostly it never leaves the registers. The arithmetic is that of kd_dots.c, in the same order. `next`: where
+ * the stream it is from goes on, of which `size` bytes are asked for meanwhile; NULL: nowhere. */
 INLINE vf block_dot(const qn_quant_chunk *w, int v, const qn_quant_row *x, int g, int offset, vf sum, int block, int group,
-                    int least, int wide) {
+                    int least, int wide, const uint8_t *next, int size) {
     QN_UNROLL_BLOCK
     for (int i = 0; i < block / group; i++, g++) {
+        if (next) fetch_ahead(next, size, i, block / group);
         vi whole = vi_set1(-offset * x->sum[g]);
         QN_UNROLL
         for (int j = 0; j < group / 4; j++) {
@@ -83,7 +98,7 @@ INLINE void one_row(const qn_quant_line *l, int panels, block_fn unpack, int blo
                 for (int v = 0; v < QN_PANEL_VECTORS; v++) {
                     qn_quant_chunk w;
                     unpack(at[p], 0, v, &w);
-                    sum[p][v] = block_dot(&w, v, x, g, l->offset, sum[p][v], block, group, least, wide);
+                    sum[p][v] = block_dot(&w, v, x, g, l->offset, sum[p][v], block, group, least, wide, v ? NULL : at[p], size);
                 }
                 at[p] += size;
             }
@@ -123,7 +138,8 @@ INLINE void few_rows(const qn_quant_few *l, int64_t chunk, int first, int rows, 
                 unpack(at[p], 0, v, &w);
                 QN_UNROLL
                 for (int j = 0; j < rows; j++)
-                    sum[j][p][v] = block_dot(&w, v, x[j], g, l->offset, sum[j][p][v], block, group, least, wide);
+                    sum[j][p][v] = block_dot(&w, v, x[j], g, l->offset, sum[j][p][v], block, group, least, wide,
+                                             v || j ? NULL : at[p], size);
             }
             at[p] += size;
         }
