@@ -107,31 +107,61 @@ void convert_free(conversion *c) {
 
 /* ---- Rows of the output from rows of the input */
 
-/* Rotary halves to pairs: row 2 i + k of a head comes from row k * half + i. */
-static int64_t source_row(const convert_tensor *t, int64_t row) {
-    if (t->change != CONVERT_ROTATE) return row;
-    int64_t head = t->rows_each / t->heads, at = row % head;
-    return row / head * head + at % 2 * (head / 2) + at / 2;
+int64_t convert_source_row(const convert_tensor *t, int64_t row) {
+    if (t->heads) { /* rotary halves to pairs: row 2 i + k of a head comes from row k * half + i */
+        int64_t head = t->rows_each / t->heads, at = row % head;
+        row = row / head * head + at % 2 * (head / 2) + at / 2;
+    }
+    for (int i = 0; i < t->n_picks; i++) {
+        const convert_pick *p = &t->picks[i];
+        int64_t head = row / p->head;
+        if (row < p->rows) return (head / p->per * p->every + p->first + head % p->per) * p->head + row % p->head;
+        row -= p->rows;
+    }
+    return row;
+}
+
+static void fetch_grouped(const convert_tensor *t, int64_t which, int64_t row, char *to) {
+    const int8_t *q = (const int8_t *)t->sources[which] + row * t->columns;
+    for (int64_t k = 0; k < t->columns; k++) {
+        float scale, v;
+        memcpy(&scale, (const float *)t->scales[which] + (row * t->columns + k) / t->group, sizeof scale);
+        v = scale * (float)q[k];
+        memcpy(to + 4 * k, &v, sizeof v);
+    }
+}
+
+/* There, a byte holds neighbours; in GGUF's blocks, which begin with the scale, an element and the one 16 behind it. */
+static void fetch_blocks(const convert_tensor *t, int64_t which, int64_t row, uint8_t *to) {
+    enum { BLOCK = 32, HALF = BLOCK / 2 };
+    int64_t blocks = t->columns / BLOCK;
+    const uint8_t *from = (const uint8_t *)t->sources[which] + row * blocks * HALF;
+    const uint8_t *scale = (const uint8_t *)t->scales[which] + row * blocks;
+    for (int64_t b = 0; b < blocks; b++, from += HALF, to += 1 + HALF) {
+        uint8_t one[BLOCK];
+        for (int i = 0; i < HALF; i++) {
+            one[2 * i] = from[i] & 15;
+            one[2 * i + 1] = from[i] >> 4;
+        }
+        to[0] = scale[b];
+        for (int i = 0; i < HALF; i++) to[1 + i] = (uint8_t)(one[i] | one[i + HALF] << 4);
+    }
 }
 
 static void fetch_rows(void *user, int64_t first, int64_t rows, void *out) {
     const convert_tensor *t = user;
     const qn_dtype_info *d = qn_dtype_describe(t->from);
-    size_t bytes = (size_t)(t->columns / d->block) * (size_t)d->bytes;
+    size_t each = (size_t)d->bytes, bytes = (size_t)(t->columns / d->block) * each;
     for (int64_t r = first; r < first + rows; r++) {
-        int64_t which = r / t->rows_each, row = source_row(t, r % t->rows_each);
+        int64_t which = r / t->rows_each, row = convert_source_row(t, r % t->rows_each);
         char *to = (char *)out + (size_t)(r - first) * bytes;
-        if (t->change == CONVERT_GROUPS) {
-            const int8_t *q = (const int8_t *)t->sources[which] + row * t->columns;
-            for (int64_t k = 0; k < t->columns; k++) {
-                float scale, v;
-                memcpy(&scale, t->scales[which] + (row * t->columns + k) / t->group, sizeof scale);
-                v = scale * (float)q[k];
-                memcpy(to + 4 * k, &v, sizeof v);
-            }
-            continue;
-        }
-        memcpy(to, (const char *)t->sources[which] + (size_t)row * bytes, bytes);
+        const char *from = t->sources[which];
+        if (t->change == CONVERT_GROUPS) fetch_grouped(t, which, row, to);
+        else if (t->change == CONVERT_BLOCKS) fetch_blocks(t, which, row, (uint8_t *)to);
+        else if (t->change == CONVERT_AS_IS) memcpy(to, from + (size_t)row * bytes, bytes);
+        else
+            for (int64_t k = 0; k < t->columns; k++)
+                memcpy(to + k * (int64_t)each, from + (k * t->width + row) * (int64_t)each, each);
     }
 }
 
@@ -142,7 +172,7 @@ static qn_status plan_tensor(conversion *c, convert_tensor *t) {
     const qn_dtype_info *d = qn_dtype_describe(t->from);
     if (t->n_set != t->n_sources)
         return qn_error_set(&c->error, QN_FORMAT, "tensor '%s': %d of its %d parts are there", t->name, t->n_set, t->n_sources);
-    if (d->kind != QN_KIND_FLOAT)
+    if (d->kind != QN_KIND_FLOAT && t->from != QN_DTYPE_MXFP4)
         return qn_error_set(&c->error, QN_UNSUPPORTED, "tensor '%s' is %s; weights must be floats", t->name, d->name);
     t->shape.dtype = t->from;
     qn_dtype to = quantize_choose(&c->how, t->name, &t->shape, quantize_layer(t->name));
@@ -161,7 +191,7 @@ static qn_status write_all(conversion *c) {
     for (size_t i = 0; i < c->n_tensors && status == QN_OK; i++) status = plan_tensor(c, &c->tensors[i]);
     for (size_t i = 0; i < c->n_tensors && status == QN_OK; i++) {
         convert_tensor *t = &c->tensors[i];
-        int plain = t->n_sources == 1 && t->change == CONVERT_AS_IS;
+        int plain = t->n_sources == 1 && t->change == CONVERT_AS_IS && !t->heads && !t->n_picks;
         model_item item = {.name = t->name, .shape = t->shape, .from = t->from, .rows = fetch_rows, .user = t};
         if (plain && (uintptr_t)t->sources[0] % (size_t)qn_dtype_describe(t->from)->bytes == 0) item.data = t->sources[0];
         status = model_write(c->writer, c->pool, &item, &done, c->bytes, &c->error);

@@ -2,18 +2,9 @@
 #include <ctype.h>
 #include <math.h>
 
-#include "convert_parts.h"
+#include "convert_hf.h"
 
-enum { ROTATE = 1, NORM_ONE = 2, NO_OUTPUT = 4, NAME_ROOM = 256, PATH_ROOM = 4096 };
-
-struct convert_hf {
-    qn_file *config, *weights;
-    const char *architecture;
-    unsigned flags;
-    int64_t heads, kv_heads, experts, head_dim;
-    float **owned; /* vectors made here */
-    size_t n_owned, room;
-};
+enum { PATH_ROOM = 4096 };
 
 /* ---- The config */
 
@@ -23,7 +14,7 @@ char *convert_path(char path[4096], const char *folder, const char *name) {
 }
 
 int convert_config(const qn_file *config, const char *places, qn_file_value *v) {
-    char one[NAME_ROOM];
+    char one[CONVERT_NAME_ROOM];
     while (*places) {
         size_t n = strcspn(places, "|");
         snprintf(one, sizeof one, "%.*s", (int)n, places);
@@ -40,8 +31,37 @@ static double config_number(const qn_file *config, const char *places, double ot
     return convert_config(config, places, &v) ? v.number : otherwise;
 }
 
-/* Whether a word is in a list separated by spaces; an empty list has all. */
-static int in_list(const char *list, const char *word) {
+/* A product of names and numbers; 0 when one of the names is not there. */
+static int product_of(const qn_file *config, char *text, double *product) {
+    *product = 1;
+    for (char *at = text, *next; at; at = next) {
+        qn_file_value v;
+        next = strchr(at, '*');
+        if (next) *next++ = 0;
+        if (isdigit((unsigned char)*at)) *product *= strtod(at, NULL);
+        else if (convert_config(config, at, &v)) *product *= v.number;
+        else return 0;
+    }
+    return 1;
+}
+
+/* The first of the places of a row of CONVERT_KEY that has a value. */
+static int value_at(const qn_file *config, const char *places, double *value) {
+    char one[CONVERT_NAME_ROOM];
+    for (const char *next; *places; places = next) {
+        size_t n = strcspn(places, "|");
+        next = places + n + (places[n] == '|');
+        snprintf(one, sizeof one, "%.*s", (int)n, places);
+        int root = strncmp(one, "rsqrt ", 6) == 0, not_zero = n > 0 && one[n - 1] == '?';
+        if (not_zero) one[n - 1] = 0;
+        if (!product_of(config, one + (root ? 6 : 0), value) || ((not_zero || root) && *value == 0)) continue;
+        if (root) *value = 1 / sqrt(*value);
+        return 1;
+    }
+    return 0;
+}
+
+int convert_in_list(const char *list, const char *word) {
     size_t n = strlen(word);
     for (const char *at = list; (at = strstr(at, word)) != NULL; at++)
         if ((at == list || at[-1] == ' ') && (at[n] == 0 || at[n] == ' ')) return 1;
@@ -53,32 +73,7 @@ static const struct {
     unsigned flags;
 } architectures[] = {
 #define CONVERT_ARCH(class_name, architecture, flags) {class_name, architecture, flags},
-#define CONVERT_NAME(list, from, to)
-#define CONVERT_KEY(type, list, key, places)
-#define CONVERT_ELSE(type, list, key, value)
-#define CONVERT_PRE(steps, name)
 #include "convert_hf.def"
-#undef CONVERT_ARCH
-#undef CONVERT_NAME
-#undef CONVERT_KEY
-#undef CONVERT_ELSE
-#undef CONVERT_PRE
-};
-
-static const struct {
-    const char *list, *from, *to;
-} names[] = {
-#define CONVERT_ARCH(class_name, architecture, flags)
-#define CONVERT_NAME(list, from, to) {list, from, to},
-#define CONVERT_KEY(type, list, key, places)
-#define CONVERT_ELSE(type, list, key, value)
-#define CONVERT_PRE(steps, name)
-#include "convert_hf.def"
-#undef CONVERT_ARCH
-#undef CONVERT_NAME
-#undef CONVERT_KEY
-#undef CONVERT_ELSE
-#undef CONVERT_PRE
 };
 
 typedef struct key_row {
@@ -88,58 +83,89 @@ typedef struct key_row {
 } key_row;
 
 static const key_row keys[] = {
-#define CONVERT_ARCH(class_name, architecture, flags)
-#define CONVERT_NAME(list, from, to)
 #define CONVERT_KEY(type, list, key, places) {QN_KEY_##type, list, key, places, 0},
 #define CONVERT_ELSE(type, list, key, value) {QN_KEY_##type, list, key, NULL, value},
-#define CONVERT_PRE(steps, name)
 #include "convert_hf.def"
-#undef CONVERT_ARCH
-#undef CONVERT_NAME
-#undef CONVERT_KEY
-#undef CONVERT_ELSE
-#undef CONVERT_PRE
+};
+enum { N_KEYS = sizeof keys / sizeof *keys };
+
+static const struct {
+    const char *list, *place, *known, *what; /* known NULL: a switch, which says `what` */
+} refusals[] = {
+#define CONVERT_REFUSE(list, place, what) {list, place, NULL, what},
+#define CONVERT_WORD(list, place, known) {list, place, known, NULL},
+#include "convert_hf.def"
 };
 
 static qn_status find_architecture(conversion *c, convert_hf *f) {
     qn_file_value v, item;
-    char known[400] = "";
+    char known[800] = "";
     if (qn_file_key(f->config, qn_file_find(f->config, QN_FILE_KEYS, "architectures"), &v) != QN_OK || v.type != QN_KEY_ARRAY ||
         qn_file_item(&v, 0, &item) != QN_OK || item.type != QN_KEY_STRING)
         return qn_error_set(&c->error, QN_FORMAT, "config.json names no architecture");
     for (size_t i = 0; i < sizeof architectures / sizeof *architectures; i++) {
-        if (strlen(architectures[i].class_name) == item.bytes &&
-            memcmp(architectures[i].class_name, item.text, item.bytes) == 0) {
+        const char *name = architectures[i].class_name, *usual = strstr(name, "ForCausalLM");
+        if (strlen(name) == item.bytes && memcmp(name, item.text, item.bytes) == 0) {
             f->architecture = architectures[i].architecture;
             f->flags = architectures[i].flags;
             return QN_OK;
         }
-        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", architectures[i].class_name);
+        if (i == 0) snprintf(known, sizeof known, "%s, likewise", name);
+        else snprintf(known + strlen(known), sizeof known - strlen(known), " %.*s", usual ? (int)(usual - name) : 99, name);
     }
     return qn_error_set(&c->error, QN_UNSUPPORTED, "the architecture '%.*s' is unknown; known are %s",
                         (int)(item.bytes < 60 ? item.bytes : 60), item.text, known);
 }
 
+/* The number of a key, by the first of its rows that has one. */
+static const key_row *find_key(const convert_hf *f, const char *key, double *value) {
+    for (int i = 0; i < N_KEYS; i++) {
+        if (strcmp(keys[i].key, key) != 0 || !convert_in_list(keys[i].list, f->architecture)) continue;
+        *value = keys[i].otherwise;
+        if (!keys[i].places || value_at(f->config, keys[i].places, value)) return &keys[i];
+    }
+    return NULL;
+}
+
+static double key_number(const convert_hf *f, const char *key, double otherwise) {
+    double v;
+    return find_key(f, key, &v) ? v : otherwise;
+}
+
 static void put_keys(conversion *c, convert_hf *f) {
-    char name[NAME_ROOM];
-    qn_file_value v;
+    char name[CONVERT_NAME_ROOM];
     convert_put_text(c, "general.architecture", f->architecture, strlen(f->architecture));
     if (c->name) convert_put_text(c, "general.name", c->name, strlen(c->name));
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        int there = keys[i].places && convert_config(f->config, keys[i].places, &v);
-        if (!in_list(keys[i].list, f->architecture)) continue;
-        for (size_t k = 0; k < i && !keys[i].places; k++) /* said by an earlier row? */
-            if (keys[k].places && strcmp(keys[k].key, keys[i].key) == 0 && in_list(keys[k].list, f->architecture))
-                there |= convert_config(f->config, keys[k].places, &v);
-        if ((keys[i].places != NULL) != there) continue;
+    for (int i = 0; i < N_KEYS; i++) {
+        double v;
+        if (*keys[i].key == '.' || find_key(f, keys[i].key, &v) != &keys[i]) continue;
         snprintf(name, sizeof name, "%s.%s", f->architecture, keys[i].key);
-        convert_put_number(c, name, keys[i].type, keys[i].places ? v.number : keys[i].otherwise);
+        convert_put_number(c, name, keys[i].type, v);
     }
+}
+
+/* Settings under which the architecture computes something else. */
+static qn_status refuse(conversion *c, const convert_hf *f) {
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        qn_file_value v;
+        char word[64];
+        if (!convert_in_list(refusals[i].list, f->architecture)) continue;
+        if (qn_file_key(f->config, qn_file_find(f->config, QN_FILE_KEYS, refusals[i].place), &v) != QN_OK) continue;
+        if (!refusals[i].known && v.type != QN_KEY_STRING && v.type != QN_KEY_ARRAY && v.number != 0)
+            return qn_error_set(&c->error, QN_UNSUPPORTED, "config.json sets %s: %s in %s, which is not converted",
+                                refusals[i].place, refusals[i].what, f->architecture);
+        if (!refusals[i].known || v.type != QN_KEY_STRING) continue;
+        snprintf(word, sizeof word, "%.*s", (int)(v.bytes < 63 ? v.bytes : 63), v.text);
+        if (!convert_in_list(refusals[i].known, word))
+            return qn_error_set(&c->error, QN_UNSUPPORTED, "config.json sets %s to '%s'; %s knows %s", refusals[i].place, word,
+                                f->architecture, refusals[i].known);
+    }
+    return QN_OK;
 }
 
 /* ---- Positions */
 
-static float *own(conversion *c, convert_hf *f, int64_t n) {
+float *convert_own(conversion *c, convert_hf *f, int64_t n) {
     if (f->n_owned == f->room) {
         size_t room = f->room * 2 + 64;
         float **more = realloc(f->owned, room * sizeof *more);
@@ -153,19 +179,22 @@ static float *own(conversion *c, convert_hf *f, int64_t n) {
     return made;
 }
 
-/* A tensor of n numbers to be filled in; NULL with the error set. */
-static float *add_vector(conversion *c, convert_hf *f, const char *name, int64_t n) {
+float *convert_add_vector(conversion *c, convert_hf *f, const char *name, int rank, const int64_t *shape) {
     convert_tensor *t = convert_add(c, name, 1);
-    float *to = t ? own(c, f, n) : NULL;
-    if (!to) return NULL;
+    int64_t n = rank ? shape[rank - 1] : 0, rows = 1;
+    if (!t) return NULL;
+    if (qn_tensor_init(&t->shape, QN_DTYPE_F32, rank, shape, NULL, 0) != QN_OK || n < 1) {
+        qn_error_set(&c->error, QN_INVALID, "tensor '%s' cannot have %lld elements", name, (long long)n);
+        return NULL;
+    }
+    for (int i = 0; i + 1 < rank; i++) rows *= shape[i];
+    float *to = convert_own(c, f, rows * n);
     t->from = QN_DTYPE_F32;
     t->sources[0] = to;
     t->n_set = 1;
-    t->rows_each = 1;
+    t->rows_each = rows;
     t->columns = n;
-    if (qn_tensor_init(&t->shape, QN_DTYPE_F32, 1, &n, NULL, 0) == QN_OK) return to;
-    qn_error_set(&c->error, QN_INVALID, "tensor '%s' cannot have %lld elements", name, (long long)n);
-    return NULL;
+    return to;
 }
 
 /* Llama 3: slow frequencies are stretched by a factor, fast ones are not, those between in part. */
@@ -176,7 +205,8 @@ static qn_status add_llama3_factors(conversion *c, convert_hf *f, int64_t dims) 
     double high = config_number(f->config, "rope_scaling.high_freq_factor|rope_parameters.high_freq_factor", 4);
     double context = config_number(
         f->config, "rope_scaling.original_max_position_embeddings|rope_parameters.original_max_position_embeddings", 8192);
-    float *to = add_vector(c, f, "rope_freqs.weight", dims / 2);
+    int64_t pairs = dims / 2;
+    float *to = convert_add_vector(c, f, "rope_freqs.weight", 1, &pairs);
     for (int64_t i = 0; to && i < dims / 2; i++) {
         double length = 2 * 3.14159265358979323846 * pow(base, (double)(2 * i) / (double)dims), turns = context / length;
         if (turns > high) to[i] = 1;
@@ -190,7 +220,7 @@ static qn_status add_llama3_factors(conversion *c, convert_hf *f, int64_t dims) 
 }
 
 static qn_status add_long_factors(conversion *c, convert_hf *f, const char *which, const char *name) {
-    char key[NAME_ROOM];
+    char key[CONVERT_NAME_ROOM];
     qn_file_value v, item;
     snprintf(key, sizeof key, "rope_scaling.%s", which);
     if (qn_file_key(f->config, qn_file_find(f->config, QN_FILE_KEYS, key), &v) != QN_OK) {
@@ -198,31 +228,34 @@ static qn_status add_long_factors(conversion *c, convert_hf *f, const char *whic
         if (qn_file_key(f->config, qn_file_find(f->config, QN_FILE_KEYS, key), &v) != QN_OK) v.type = QN_KEY_U8;
     }
     if (v.type != QN_KEY_ARRAY || v.count < 1) return qn_error_set(&c->error, QN_FORMAT, "config.json has no list '%s'", key);
-    float *to = add_vector(c, f, name, (int64_t)v.count);
+    int64_t n = (int64_t)v.count;
+    float *to = convert_add_vector(c, f, name, 1, &n);
     for (uint64_t i = 0; to && i < v.count; i++) to[i] = qn_file_item(&v, i, &item) == QN_OK ? (float)item.number : 1.0f;
     return c->error.status;
 }
 
 static void put_scaling(conversion *c, const convert_hf *f, const char *what, qn_key_type type, double v) {
-    char name[NAME_ROOM];
+    char name[CONVERT_NAME_ROOM];
     snprintf(name, sizeof name, "%s.rope.scaling.%s", f->architecture, what);
     convert_put_number(c, name, type, v);
 }
 
 static void put_scaling_type(conversion *c, const convert_hf *f, const char *type, double factor) {
-    char name[NAME_ROOM];
+    char name[CONVERT_NAME_ROOM];
     snprintf(name, sizeof name, "%s.rope.scaling.type", f->architecture);
     convert_put_text(c, name, type, strlen(type));
     if (factor > 0) put_scaling(c, f, "factor", QN_KEY_F32, factor);
 }
 
 static qn_status put_rope(conversion *c, convert_hf *f) {
-    static const char *const places[] = {"rope_scaling.rope_type", "rope_scaling.type", "rope_parameters.rope_type"};
-    char name[NAME_ROOM], type[32] = "default";
+    static const char *const places[] = {"rope_scaling.rope_type", "rope_scaling.type", "rope_parameters.rope_type",
+                                         "rope_parameters.full_attention.rope_type"};
+    char name[CONVERT_NAME_ROOM], type[32] = "default";
     qn_file_value v;
-    double part = config_number(f->config, "partial_rotary_factor|rope_parameters.partial_rotary_factor", 1);
-    double factor = config_number(f->config, "rope_scaling.factor|rope_parameters.factor", 0);
-    double context = config_number(f->config, "max_position_embeddings", 0);
+    double part = key_number(f, ".rotary", 1);
+    double factor = config_number(f->config, "rope_scaling.factor|rope_parameters.factor|rope_parameters.full_attention.factor",
+                                  0);
+    double context = key_number(f, "context_length", 0);
     double before = config_number(
         f->config,
         "rope_scaling.original_max_position_embeddings|rope_parameters.original_max_position_embeddings|"
@@ -231,13 +264,19 @@ static qn_status put_rope(conversion *c, convert_hf *f) {
     int64_t dims = (int64_t)(part * (double)f->head_dim);
     snprintf(name, sizeof name, "%s.rope.dimension_count", f->architecture);
     convert_put_number(c, name, QN_KEY_U32, (double)dims);
-    for (int i = 2; i >= 0; i--)
+    for (int i = 3; i >= 0; i--)
         if (qn_file_key(f->config, qn_file_find(f->config, QN_FILE_KEYS, places[i]), &v) == QN_OK && v.type == QN_KEY_STRING)
             snprintf(type, sizeof type, "%.*s", (int)(v.bytes < 31 ? v.bytes : 31), v.text);
-    if (strcmp(type, "default") == 0) return QN_OK;
+    if (strcmp(type, "default") == 0 || strcmp(type, "dynamic") == 0) return QN_OK; /* dynamic: as it is, within the context */
     if (strcmp(type, "llama3") == 0) return add_llama3_factors(c, f, dims);
     if (strcmp(type, "linear") == 0 || strcmp(type, "yarn") == 0) put_scaling_type(c, f, type, factor);
     if (before > 0) put_scaling(c, f, "original_context_length", QN_KEY_U32, before);
+    if (strcmp(type, "yarn") == 0) {
+        double fast = config_number(f->config, "rope_scaling.beta_fast|rope_parameters.beta_fast", 0);
+        double slow = config_number(f->config, "rope_scaling.beta_slow|rope_parameters.beta_slow", 0);
+        if (fast > 0) put_scaling(c, f, "yarn_beta_fast", QN_KEY_F32, fast);
+        if (slow > 0) put_scaling(c, f, "yarn_beta_slow", QN_KEY_F32, slow);
+    }
     if (strcmp(type, "linear") == 0 || strcmp(type, "yarn") == 0) return QN_OK;
     if (strcmp(type, "longrope") != 0 && strcmp(type, "su") != 0)
         return qn_error_set(&c->error, QN_UNSUPPORTED, "positions are scaled in the unknown way '%s'", type);
@@ -248,159 +287,21 @@ static qn_status put_rope(conversion *c, convert_hf *f) {
     return status == QN_OK ? add_long_factors(c, f, "short_factor", "rope_factors_short.weight") : status;
 }
 
-/* ---- Names */
-
-/* Whether a name is a pattern's, and the numbers in the place of * and #. */
-static int match(const char *pattern, const char *name, size_t n, long *layer, long *expert) {
-    const char *end = name + n;
-    for (; *pattern; pattern++) {
-        if (*pattern != '*' && *pattern != '#') {
-            if (name == end || *name++ != *pattern) return 0;
-            continue;
-        }
-        char digits[10];
-        size_t k = 0;
-        while (name < end && isdigit((unsigned char)*name) && k + 1 < sizeof digits) digits[k++] = *name++;
-        digits[k] = 0;
-        if (!k) return 0;
-        *(*pattern == '*' ? layer : expert) = strtol(digits, NULL, 10);
-    }
-    return name == end;
-}
-
-/* The GGUF name with its numbers and ending put in. */
-static void fill_name(const char *pattern, long layer, const char *ending, char *to, size_t room) {
-    const char *star = strchr(pattern, '*');
-    if (star) snprintf(to, room, "%.*s%ld%s%s", (int)(star - pattern), pattern, layer, star + 1, ending);
-    else snprintf(to, room, "%s%s", pattern, ending);
-}
-
-/* What a tensor becomes: 0 unknown, 1 found, 2 left out. */
-static int translate(const convert_hf *f, const char *name, char *to, size_t room, long *expert) {
-    static const char *const endings[] = {".weight", ".bias", ""};
-    size_t length = strlen(name), n = length;
-    const char *ending = "";
-    for (int i = 0; i < 2 && !*ending; i++)
-        if (length > strlen(endings[i]) && strcmp(name + length - strlen(endings[i]), endings[i]) == 0) {
-            ending = endings[i];
-            n = length - strlen(ending);
-        }
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        long layer = 0;
-        *expert = -1;
-        if (!in_list(names[i].list, f->architecture) || !match(names[i].from, name, n, &layer, expert)) continue;
-        if (!*names[i].to || (f->flags & NO_OUTPUT && strcmp(names[i].to, "output") == 0)) return 2;
-        fill_name(names[i].to, layer, ending, to, room);
-        return 1;
-    }
-    return 0;
-}
-
-/* ---- Tensors */
-
-static int ends_with(const char *text, const char *end) {
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
-static convert_tensor *find_tensor(conversion *c, const char *name) {
-    for (size_t i = c->n_tensors; i-- > 0;) /* parts of one lie near each other */
-        if (strcmp(c->tensors[i].name, name) == 0) return &c->tensors[i];
-    return NULL;
-}
-
-/* A matrix of one expert goes to its place in the stack. */
-static qn_status add_expert(conversion *c, convert_hf *f, const qn_file_tensor *from, const char *name, long expert) {
-    convert_tensor *t = find_tensor(c, name);
-    if (f->experts < 1 || f->experts > CONVERT_MOST_SOURCES || expert >= f->experts || from->tensor.rank != 2)
-        return qn_error_set(&c->error, QN_FORMAT, "tensor '%s': it belongs to expert %ld of %lld", from->name, expert,
-                            (long long)f->experts);
-    if (!t) {
-        const int64_t shape[3] = {f->experts, from->tensor.shape[0], from->tensor.shape[1]};
-        if (!(t = convert_add(c, name, (int32_t)f->experts))) return c->error.status;
-        t->from = (qn_dtype)from->tensor.dtype;
-        t->rows_each = shape[1];
-        t->columns = shape[2];
-        qn_status status = qn_tensor_init(&t->shape, t->from, 3, shape, NULL, 0);
-        if (status != QN_OK) return qn_error_set(&c->error, status, "tensor '%s': its size overflows", name);
-    }
-    if (t->sources[expert] || t->from != (qn_dtype)from->tensor.dtype || t->rows_each != from->tensor.shape[0] ||
-        t->columns != from->tensor.shape[1])
-        return qn_error_set(&c->error, QN_FORMAT, "tensor '%s' differs from those of the other experts", from->name);
-    t->sources[expert] = from->tensor.data;
-    t->n_set++;
-    return QN_OK;
-}
-
-/* Norms that are stored less one. */
-static qn_status add_norm(conversion *c, convert_hf *f, const qn_file_tensor *from, const char *name) {
-    int64_t n = qn_tensor_count(&from->tensor);
-    float *to = add_vector(c, f, name, n);
-    if (!to) return c->error.status;
-    qn_status status = qn_convert_rows(NULL, (qn_dtype)from->tensor.dtype, from->tensor.data, QN_DTYPE_F32, to, 1, n, NULL);
-    if (status != QN_OK) return qn_error_set(&c->error, status, "tensor '%s' cannot become f32", from->name);
-    for (int64_t i = 0; i < n; i++) to[i] += 1.0f;
-    return QN_OK;
-}
-
-/* A bias turns as its matrix does. */
-static qn_status add_turned_bias(conversion *c, convert_hf *f, const qn_file_tensor *from, const char *name, int64_t heads) {
-    int64_t n = qn_tensor_count(&from->tensor), head = n / heads;
-    if (n % (2 * heads))
-        return qn_error_set(&c->error, QN_FORMAT, "tensor '%s': %lld numbers are not %lld heads of pairs", from->name,
-                            (long long)n, (long long)heads);
-    float *to = add_vector(c, f, name, n), *as_is = to ? own(c, f, n) : NULL;
-    if (!as_is) return c->error.status;
-    if (qn_convert_rows(NULL, (qn_dtype)from->tensor.dtype, from->tensor.data, QN_DTYPE_F32, as_is, 1, n, NULL) != QN_OK)
-        return qn_error_set(&c->error, QN_UNSUPPORTED, "tensor '%s' cannot become f32", from->name);
-    for (int64_t i = 0; i < n; i++) to[i] = as_is[i / head * head + i % head % 2 * (head / 2) + i % head / 2];
-    return QN_OK;
-}
-
-static qn_status add_tensor(conversion *c, convert_hf *f, const qn_file_tensor *from) {
-    char name[NAME_ROOM];
-    long expert;
-    int known = translate(f, from->name, name, sizeof name, &expert);
-    if (known == 2) return QN_OK;
-    if (!known)
-        return qn_error_set(&c->error, QN_UNSUPPORTED, "tensor '%.100s' has no name in GGUF's %s", from->name, f->architecture);
-    if (expert >= 0) return add_expert(c, f, from, name, expert);
-    if (f->flags & NORM_ONE && ends_with(from->name, "norm.weight")) return add_norm(c, f, from, name);
-    int64_t heads = strstr(name, ".attn_q.") ? f->heads : strstr(name, ".attn_k.") ? f->kv_heads : 0;
-    int rank = from->tensor.rank, turns = f->flags & ROTATE && heads;
-    if (turns && rank == 1) return add_turned_bias(c, f, from, name, heads);
-    convert_tensor *t = convert_add(c, name, 1);
-    if (!t) return c->error.status;
-    const int64_t *shape = from->tensor.shape;
-    for (; rank > 1 && *shape == 1; shape++) rank--; /* leading ones say nothing */
-    t->from = (qn_dtype)from->tensor.dtype;
-    t->columns = shape[rank - 1];
-    t->rows_each = t->columns ? qn_tensor_count(&from->tensor) / t->columns : 0;
-    t->sources[0] = from->tensor.data;
-    t->n_set = 1;
-    if (turns) {
-        if (t->rows_each % (2 * heads))
-            return qn_error_set(&c->error, QN_FORMAT, "tensor '%s': %lld rows are not %lld heads of pairs", from->name,
-                                (long long)t->rows_each, (long long)heads);
-        t->change = CONVERT_ROTATE;
-        t->heads = heads;
-    }
-    return qn_tensor_init(&t->shape, t->from, rank, shape, NULL, 0);
-}
-
 /* ---- The whole */
 
 static qn_status read_numbers(conversion *c, convert_hf *f) {
-    int64_t hidden = (int64_t)config_number(f->config, "hidden_size|n_embd", 0);
-    f->heads = (int64_t)config_number(f->config, "num_attention_heads|n_head", 0);
-    f->kv_heads = (int64_t)config_number(f->config, "num_key_value_heads|n_head_kv", (double)f->heads);
-    f->experts = (int64_t)config_number(f->config, "num_local_experts|num_experts", 0);
-    if (hidden < 1 || f->heads < 1 || f->kv_heads < 1 || f->heads > hidden)
+    int64_t hidden = (int64_t)key_number(f, "embedding_length", 0);
+    f->heads = (int64_t)key_number(f, "attention.head_count", 0);
+    f->kv_heads = (int64_t)key_number(f, "attention.head_count_kv", (double)f->heads);
+    f->experts = (int64_t)key_number(f, "expert_count", 0);
+    if (hidden < 1 || f->heads < 1 || f->kv_heads < 1 || f->heads > hidden || f->heads % f->kv_heads)
         return qn_error_set(&c->error, QN_FORMAT, "config.json: a width of %lld in %lld heads, %lld of keys, cannot be",
                             (long long)hidden, (long long)f->heads, (long long)f->kv_heads);
-    f->head_dim = (int64_t)config_number(f->config, "head_dim", (double)(hidden / f->heads));
+    f->head_dim = (int64_t)key_number(f, "attention.key_length", (double)(hidden / f->heads));
+    if (f->head_dim < 1 || f->head_dim > 65536)
+        return qn_error_set(&c->error, QN_FORMAT, "config.json: heads of %lld numbers cannot be", (long long)f->head_dim);
     snprintf(c->how.architecture, sizeof c->how.architecture, "%s", f->architecture);
-    c->how.layers = (int64_t)config_number(f->config, "num_hidden_layers|n_layer", 0);
+    c->how.layers = (int64_t)key_number(f, "block_count", 0);
     c->how.experts = f->experts;
     c->how.heads_per_key = f->heads / f->kv_heads;
     return QN_OK;
@@ -422,14 +323,15 @@ qn_status convert_hf_open(conversion *c, convert_hf **source) {
     if (!convert_path(path, folder, "config.json")) return qn_error_set(&c->error, QN_IO, "%s: the path is too long", c->in);
     if (qn_file_open(path, NULL, &f->config, &c->error) != QN_OK) return c->error.status;
     qn_status status = find_architecture(c, f);
+    if (status == QN_OK) status = refuse(c, f);
     if (status == QN_OK) status = read_numbers(c, f);
     if (status != QN_OK) return status;
     put_keys(c, f);
     status = put_rope(c, f);
     if (status == QN_OK) status = convert_vocab(c, folder, f->config, (int64_t)config_number(f->config, "vocab_size", 0));
     qn_file_tensor t;
-    for (int64_t i = 0; status == QN_OK && qn_file_entry(f->weights, i, &t) == QN_OK; i++) status = add_tensor(c, f, &t);
-    c->how.tied_output = find_tensor(c, "output.weight") == NULL;
+    for (int64_t i = 0; status == QN_OK && qn_file_entry(f->weights, i, &t) == QN_OK; i++) status = convert_hf_tensor(c, f, &t);
+    c->how.tied_output = convert_find(c, "output.weight") == NULL;
     return status;
 }
 

@@ -22,7 +22,17 @@ char *convert_read_file(const char *path, size_t *bytes, qn_error *error);
 
 enum { CONVERT_MOST_SOURCES = 1024 }; /* matrices stacked into one tensor */
 
-typedef enum convert_change { CONVERT_AS_IS, CONVERT_ROTATE, CONVERT_GROUPS } convert_change;
+typedef enum convert_change {
+    CONVERT_AS_IS,
+    CONVERT_GROUPS, /* 8-bit weights and scales of groups of them, as llama2.c has them */
+    CONVERT_TURNED, /* rows of the output are columns of the input */
+    CONVERT_BLOCKS  /* MXFP4 with scales beside it */
+} convert_change;
+
+/* Rows of the output that lie scattered: `per` heads of `head` rows of every `every`, from the `first` on. */
+typedef struct convert_pick {
+    int64_t rows, head, per, every, first;
+} convert_pick;
 
 /* A tensor of the output and where its rows come from. */
 typedef struct convert_tensor {
@@ -30,10 +40,13 @@ typedef struct convert_tensor {
     qn_tensor shape; /* of the output */
     qn_dtype from;
     convert_change change;
-    int64_t heads;        /* to rotate: how many there are */
-    const void **sources; /* stacked one after the other */
-    const float **scales; /* of groups of 8-bit weights (GROUPS): one for each source */
+    int64_t heads;         /* whose halves become pairs; 0: they stay */
+    convert_pick picks[3]; /* one behind the other */
+    int n_picks;           /* 0: all rows as they lie */
+    const void **sources;  /* stacked one after the other */
+    const void **scales;   /* of GROUPS and BLOCKS: one for each source */
     int64_t group;
+    int64_t width; /* of the input's rows, when TURNED */
     int32_t n_sources, n_set;
     int64_t rows_each, columns;
 } convert_tensor;
@@ -50,6 +63,8 @@ typedef struct conversion {
     qn_error error;
 } conversion;
 
+/* The row of a source that row `row` of the output comes from. */
+int64_t convert_source_row(const convert_tensor *t, int64_t row);
 /* Adds an empty tensor of so many sources; NULL without memory. */
 convert_tensor *convert_add(conversion *c, const char *name, int32_t n_sources);
 void convert_free(conversion *c);

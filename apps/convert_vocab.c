@@ -8,6 +8,7 @@ typedef struct token {
     uint64_t bytes;
     float score;
     int32_t type; /* 0: not there */
+    int marked;   /* U+2581 goes in front */
 } token;
 
 typedef struct vocab {
@@ -43,7 +44,7 @@ static qn_status set_token(vocab *v, int64_t id, const char *text, uint64_t byte
         v->tokens = more;
         v->n = n;
     }
-    v->tokens[id] = (token){text, bytes, 0, type};
+    v->tokens[id] = (token){text, bytes, 0, type, 0};
     return QN_OK;
 }
 
@@ -129,17 +130,8 @@ static void append_step(const vocab *v, const char *prefix, convert_bytes *line)
 
 static qn_status put_pre(vocab *v) {
     static const char *const table[][2] = {
-#define CONVERT_ARCH(class_name, architecture, flags)
-#define CONVERT_NAME(list, from, to)
-#define CONVERT_KEY(type, list, key, places)
-#define CONVERT_ELSE(type, list, key, value)
 #define CONVERT_PRE(steps, name) {steps, name},
 #include "convert_hf.def"
-#undef CONVERT_ARCH
-#undef CONVERT_NAME
-#undef CONVERT_KEY
-#undef CONVERT_ELSE
-#undef CONVERT_PRE
     };
     convert_bytes line = {0};
     qn_file_value type;
@@ -228,11 +220,11 @@ static void put_template(const vocab *v, const char *folder) {
 }
 
 static void put_special(vocab *v, const char *folder) {
-    static const char *const kinds[][2] = {{"bos", "tokenizer.ggml.bos_token_id"},
-                                           {"eos", "tokenizer.ggml.eos_token_id"},
-                                           {"unk", "tokenizer.ggml.unknown_token_id"},
-                                           {"sep", "tokenizer.ggml.seperator_token_id"},
-                                           {"pad", "tokenizer.ggml.padding_token_id"}};
+    static const char *const kinds[][2] = {
+        {"bos", "tokenizer.ggml.bos_token_id"},     {"eos", "tokenizer.ggml.eos_token_id"},
+        {"unk", "tokenizer.ggml.unknown_token_id"}, {"sep", "tokenizer.ggml.seperator_token_id"},
+        {"pad", "tokenizer.ggml.padding_token_id"}, {"cls", "tokenizer.ggml.cls_token_id"},
+        {"mask", "tokenizer.ggml.mask_token_id"}};
     int64_t first = special_id(v, "bos");
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         int64_t id = special_id(v, kinds[i][0]);
@@ -253,10 +245,13 @@ static qn_status put_lists(vocab *v, int with_scores) {
         char pad[32];
         if (!t->type) { /* numbers nobody uses */
             snprintf(pad, sizeof pad, "[PAD%lld]", (long long)i);
-            *t = (token){NULL, 0, with_scores ? -10000.0f : 0, UNUSED};
+            *t = (token){NULL, 0, with_scores ? -10000.0f : 0, UNUSED, 0};
             convert_append_text(&lists[0], pad, strlen(pad));
         } else {
-            convert_append_text(&lists[0], t->text, t->bytes);
+            uint64_t length = t->bytes + (t->marked ? 3 : 0);
+            convert_append(&lists[0], &length, sizeof length);
+            convert_append(&lists[0], "\xe2\x96\x81", t->marked ? 3 : 0);
+            convert_append(&lists[0], t->text, t->bytes);
         }
         convert_append(&lists[1], &t->score, sizeof t->score);
         convert_append(&lists[2], &t->type, sizeof t->type);
@@ -282,6 +277,26 @@ static qn_status put_bpe(vocab *v) {
     if (status == QN_OK) convert_put_array(v->c, "tokenizer.ggml.merges", QN_KEY_STRING, n, &merges);
     free(merges.at);
     return status;
+}
+
+/* WordPiece: what begins a word has a mark in GGUF, what goes on inside one has none; tokenizer.json marks the second with ##. */
+static qn_status put_wordpiece(vocab *v) {
+    qn_file_value lower;
+    for (int64_t i = 0; i < v->n; i++) {
+        token *t = &v->tokens[i];
+        if (t->type != NORMAL && t->type != USER_DEFINED) continue;
+        int inside = t->bytes > 2 && memcmp(t->text, "##", 2) == 0;
+        t->marked = !inside && !(t->bytes > 2 && t->text[0] == '[' && t->text[t->bytes - 1] == ']'); /* [unused1] and its kin */
+        t->text += inside ? 2 : 0;
+        t->bytes -= inside ? 2 : 0;
+    }
+    convert_put_text(v->c, "tokenizer.ggml.model", "bert", 4);
+    convert_put_text(v->c, "tokenizer.ggml.pre", v->c->pre ? v->c->pre : "default", v->c->pre ? strlen(v->c->pre) : 7);
+    convert_put_number(v->c, "tokenizer.ggml.token_type_count", QN_KEY_U32, 2);
+    if (qn_file_key(v->json, qn_file_find(v->json, QN_FILE_KEYS, "normalizer.lowercase"), &lower) == QN_OK &&
+        lower.type == QN_KEY_BOOL)
+        convert_put_number(v->c, "tokenizer.ggml.normalizer.lowercase", QN_KEY_BOOL, lower.integer != 0);
+    return put_lists(v, 0);
 }
 
 typedef struct spelling {
@@ -362,7 +377,8 @@ static qn_status put_spm(vocab *v, const char *path) {
 
 static qn_status put_all(vocab *v, const char *folder, int64_t wanted) {
     char path[PATH_ROOM];
-    qn_file_value type, fallback;
+    qn_file_value type = {.type = QN_KEY_U8}, fallback;
+    int words = 0;
     FILE *there = convert_path(path, folder, "tokenizer.model") ? fopen(path, "rb") : NULL;
     if (there) fclose(there);
     if (!there && !v->json)
@@ -371,9 +387,10 @@ static qn_status put_all(vocab *v, const char *folder, int64_t wanted) {
     if (there) {
         status = put_spm(v, path);
     } else {
-        if (!find_text(v->json, "model.type", &type) || !is_text(&type, "BPE"))
+        words = find_text(v->json, "model.type", &type) && is_text(&type, "WordPiece");
+        if (!words && (type.type != QN_KEY_STRING || !is_text(&type, "BPE")))
             return qn_error_set(&v->c->error, QN_UNSUPPORTED,
-                                "tokenizer.json is of a kind other than BPE, which is not converted");
+                                "tokenizer.json is of a kind other than BPE and WordPiece, which is not converted");
         status = read_vocab(v);
         if (status == QN_OK) status = read_added(v);
     }
@@ -386,7 +403,7 @@ static qn_status put_all(vocab *v, const char *folder, int64_t wanted) {
     if (status != QN_OK) return status;
     int bytes = !there && qn_file_key(v->json, qn_file_find(v->json, QN_FILE_KEYS, "model.byte_fallback"), &fallback) == QN_OK &&
                 fallback.integer;
-    status = there ? put_lists(v, 1) : bytes ? put_spm_from_json(v) : put_bpe(v);
+    status = there ? put_lists(v, 1) : words ? put_wordpiece(v) : bytes ? put_spm_from_json(v) : put_bpe(v);
     if (status == QN_OK) put_special(v, folder);
     return status;
 }

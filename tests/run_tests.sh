@@ -76,6 +76,7 @@ release_tests() {
     run release/model-files python3 tests/format/check_cli.py build/quern
     if [ -d ../shared/data/zoo ]; then
         run release/models python3 tests/model/check_models.py build/quern ../shared/data
+        run release/convert python3 tests/model/check_convert.py build/quern ../shared/data
     else
         skip release/models "no ../shared/data/zoo beside this checkout"
     fi

@@ -64,6 +64,7 @@ static void specials(const qn_model *m, qn_vocab_source *s) {
     special(m, "tokenizer.ggml.add_sep_token", &s->add_sep);
     special(m, "tokenizer.ggml.add_space_prefix", &s->add_space_prefix);
     special(m, "tokenizer.ggml.remove_extra_whitespaces", &s->remove_extra_whitespaces);
+    special(m, "tokenizer.ggml.normalizer.lowercase", &s->lowercase);
 }
 
 /* A text with a zero behind it, in the model's arena; NULL when there is none. */
