@@ -133,6 +133,36 @@ static void lent_params_are_read_where_they_are(void **state) {
     qn_graph_destroy(g);
 }
 
+/* The seed's convolution names its weight first, and shares the packed form of the general one: both give the same bits. */
+static void both_convolutions_pack_their_weights(void **state) {
+    (void)state;
+    enum { X = 2 * 8 * 12 * 12, W = 16 * 8 * 3 * 3, Y = 2 * 16 * 12 * 12 };
+    static float x[X], w[W], first[Y];
+    static const int64_t image[] = {2, 8, 12, 12}, kernel[] = {16, 8, 3, 3};
+    qn_attr_conv general = {.groups = 1, .padding = {.rank = 2, .d = {1, 1}}};
+    qn_attr_conv_2d seed = {.s0 = 1, .s1 = 1, .p0 = 1, .p1 = 1, .d0 = 1, .d1 = 1};
+    fill(x, X, 5);
+    fill(w, W, 3);
+    for (int i = 0; i < 2; i++) {
+        qn_graph *g;
+        qn_plan *p;
+        qn_error e;
+        assert_int_equal(qn_graph_create(0, &g), QN_OK);
+        qn_val vx = qn_graph_input(g, "x", QN_DTYPE_F32, 4, image), vw = qn_graph_param(g, "w", QN_DTYPE_F32, 4, kernel);
+        qn_val y = i ? qn_graph_op(g, QN_OP_conv_2d, 0, 2, (qn_val[]){vw, vx}, &seed)
+                     : qn_graph_op(g, QN_OP_conv, 0, 2, (qn_val[]){vx, vw}, &general);
+        assert_int_equal(qn_graph_output(g, y, "y"), QN_OK);
+        assert_int_equal(qn_plan_create(g, NULL, &p, &e), QN_OK);
+        set(p, "x", 4, image, x);
+        set(p, "w", 4, kernel, w);
+        for (int again = 0; again < 2; again++) assert_int_equal(qn_plan_run(p, NULL, &e), QN_OK);
+        if (i == 0) memcpy(first, output(p, "y"), sizeof first);
+        else assert_memory_equal(output(p, "y"), first, sizeof first);
+        qn_plan_destroy(p);
+        qn_graph_destroy(g);
+    }
+}
+
 /* ---- Cancelling */
 
 typedef struct stopper {
@@ -277,6 +307,7 @@ int main(void) {
         cmocka_unit_test(inputs_with_other_extents_specialise_the_plan),
         cmocka_unit_test(inputs_that_disagree_on_a_symbol_are_named),
         cmocka_unit_test(lent_params_are_read_where_they_are),
+        cmocka_unit_test(both_convolutions_pack_their_weights),
         cmocka_unit_test(cancel_stops_a_run_and_the_next_one_works),
         cmocka_unit_test(first_bad_value_is_found_where_it_arises),
         cmocka_unit_test(steps_say_where_they_run_and_what_they_cost),
