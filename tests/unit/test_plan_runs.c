@@ -139,8 +139,10 @@ static void both_convolutions_pack_their_weights(void **state) {
     enum { X = 2 * 8 * 12 * 12, W = 16 * 8 * 3 * 3, Y = 2 * 16 * 12 * 12 };
     static float x[X], w[W], first[Y];
     static const int64_t image[] = {2, 8, 12, 12}, kernel[] = {16, 8, 3, 3};
-    qn_attr_conv general = {.groups = 1, .padding = {.rank = 2, .d = {1, 1}}};
-    qn_attr_conv_2d seed = {.s0 = 1, .s1 = 1, .p0 = 1, .p1 = 1, .d0 = 1, .d1 = 1};
+    qn_attr_conv general = qn_attr_conv_default();
+    qn_attr_conv_2d seed = qn_attr_conv_2d_default();
+    general.padding = (qn_dims){.rank = 2, .d = {1, 1}};
+    seed.p0 = seed.p1 = 1;
     fill(x, X, 5);
     fill(w, W, 3);
     for (int i = 0; i < 2; i++) {
