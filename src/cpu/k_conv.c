@@ -1,7 +1,7 @@
-/* conv, conv_transpose and conv_back_w as products whose one side is worked out on the way: patches of an image are never written
- * down whole. f32, images whose last axes are dense. */
+/* conv, conv_act, conv_transpose and conv_back_w as products whose one side is worked out on the way: patches of an image are never
+ * written down whole. f32, images whose last axes are dense. Shapes that other ways of convolving are faster for go there. */
+#include "cpu/k_conv.h"
 #include "cpu/k_gemm.h"
-#include "op/op_convn.h"
 
 /* One op's geometry. Axes are counted from the last; those an image does not have are of extent 1. */
 typedef struct shape {
@@ -195,7 +195,7 @@ static void fetch_two(const qn_gemm_side *side, int64_t batch_offset, int64_t fi
     }
 }
 
-/* ---- Bias: one number for each channel, which is a row of the product, or a column when the sides were exchanged */
+/* ---- What follows the sums: for each channel, which is a row of the product, or a column when the sides were exchanged */
 
 typedef struct bias {
     const float *data;
@@ -211,6 +211,16 @@ static void add_bias(const qn_gemm *g, int64_t batch, int64_t i, int64_t j, int 
         for (int k = 0; k < n; k++) x[k] += from[i];
 }
 
+/* The sums of conv: bias, activation, residual. */
+static void finish_conv(const qn_gemm *g, int64_t batch, int64_t i, int64_t j, int n, float *x) {
+    const qn_conv *v = g->finish_context;
+    int64_t channel = batch * v->channels + (g->transposed ? j : i), pixel = g->transposed ? i : j;
+    int64_t channels = v->groups * v->channels, at = channel * v->pixels + pixel;
+    for (int k = 0; v->bias && k < n; k++) x[k] += v->bias[(channel + (g->transposed ? k : 0)) % channels];
+    if (v->act) v->act((char *)x, NULL, (const char *)x, n);
+    for (int k = 0; v->residual && k < n; k++) x[k] += v->residual[at + k * (g->transposed ? v->pixels : 1)];
+}
+
 /* ---- The three products */
 
 typedef struct product {
@@ -218,6 +228,7 @@ typedef struct product {
     shape s;
     two_axes two;
     bias b;
+    qn_conv v;
 } product;
 
 typedef int (*describe_fn)(const qn_call *c, product *p);
@@ -238,29 +249,53 @@ static void take_bias(const qn_call *c, product *p, int64_t groups, int64_t chan
     p->g.finish_context = &p->b;
 }
 
-static int describe_conv(const qn_call *c, product *p) {
+/* The first attributes of conv_act are those of conv. */
+int qn_conv_describe(const qn_call *c, qn_conv *v) {
     const qn_attr_conv *at = c->attr;
-    const qn_tensor *x = c->src[0], *w = c->src[1], *y = c->dst[0];
+    const qn_tensor *x = c->src[0], *w = c->src[1], *y = c->dst[0], *bias_of = c->n_src > 2 ? c->src[2] : NULL;
+    const qn_tensor *residual = c->op == QN_OP_conv_act && c->n_src > 3 ? c->src[3] : NULL;
+    int32_t act = c->op == QN_OP_conv_act ? ((const qn_attr_conv_act *)c->attr)->act : -1;
     int axes = x->rank - 2;
     int64_t taps[QN_WINDOW_AXES] = {1, 1, 1};
+    if (!all_dense(c) || (act >= 0 && !qn_unary_row(act))) return 0;
     for (int k = 0; k < axes; k++) taps[k] = qn_ne(w, k);
+    shape s = shape_of(&(qn_window_lists){&at->stride, &at->padding, &at->padding_hi, &at->dilation}, x, y, taps, axes);
+    *v = (qn_conv){.taps = s.taps, .pixels = s.pixels, .samples = s.samples, .images = x->shape[0], .groups = at->groups};
+    memcpy(v->of, s.of, sizeof v->of);
+    v->deep = w->shape[1];
+    v->channels = w->shape[0] / at->groups;
+    v->x = (const float *)qn_at(x, 0);
+    v->w = (const float *)qn_at(w, 0);
+    v->bias = bias_of ? (const float *)qn_at(bias_of, 0) : NULL;
+    v->residual = residual ? (const float *)qn_at(residual, 0) : NULL;
+    v->y = (float *)qn_at(y, 0);
+    v->act = act >= 0 ? qn_unary_row(act) : NULL;
+    return 1;
+}
+
+static int describe_conv(const qn_call *c, product *p) {
     memset(p, 0, sizeof *p);
-    p->s = shape_of(&(qn_window_lists){&at->stride, &at->padding, &at->padding_hi, &at->dilation}, x, y, taps, axes);
-    p->s.channel = p->s.samples * 4;
+    if (!qn_conv_describe(c, &p->v)) return 0;
+    const qn_conv *v = &p->v;
+    p->s = (shape){.taps = v->taps, .pixels = v->pixels, .samples = v->samples, .channel = v->samples * 4};
+    memcpy(p->s.of, v->of, sizeof v->of);
     qn_gemm *g = &p->g;
-    g->m = w->shape[0] / at->groups;
-    g->n = p->s.pixels;
-    g->k = w->shape[1] * p->s.taps;
-    g->a = (qn_gemm_side){.data = qn_at(w, 0), .along = g->k * 4, .deep = 4, .dtype = QN_DTYPE_F32};
+    g->m = v->channels;
+    g->n = v->pixels;
+    g->k = v->deep * v->taps;
+    g->a = (qn_gemm_side){.data = (const char *)v->w, .along = g->k * 4, .deep = 4, .dtype = QN_DTYPE_F32};
     g->b = (qn_gemm_side){
-        .data = qn_at(x, 0), .along = 4, .deep = 4, .dtype = QN_DTYPE_F32, .fetch = fetch_patches, .context = &p->s};
-    g->c = qn_at(y, 0);
-    g->c_row = p->s.pixels * 4;
+        .data = (const char *)v->x, .along = 4, .deep = 4, .dtype = QN_DTYPE_F32, .fetch = fetch_patches, .context = &p->s};
+    g->c = (char *)v->y;
+    g->c_row = v->pixels * 4;
     g->c_column = 4;
     g->c_dtype = QN_DTYPE_F32;
-    qn_gemm_axis(g, x->shape[0], 0, x->shape[1] * p->s.channel, y->shape[1] * g->c_row);
-    qn_gemm_axis(g, at->groups, g->m * g->k * 4, w->shape[1] * p->s.channel, g->m * g->c_row);
-    take_bias(c, p, at->groups, g->m);
+    qn_gemm_axis(g, v->images, 0, v->groups * v->deep * p->s.channel, v->groups * v->channels * g->c_row);
+    qn_gemm_axis(g, v->groups, g->m * g->k * 4, v->deep * p->s.channel, g->m * g->c_row);
+    if (v->bias || v->act || v->residual) {
+        g->finish = finish_conv;
+        g->finish_context = v;
+    }
     return qn_gemm_settle(g);
 }
 
@@ -342,6 +377,19 @@ static void run(const qn_call *c, int phase, int64_t part, describe_fn describe)
         run(c, phase, part, describe);                                                      \
     }                                                                                       \
     int QN_K(op)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, describe, run_##op); }
-KERNEL(conv, describe_conv)
 KERNEL(conv_transpose, describe_transpose)
 KERNEL(conv_back_w, describe_back_w)
+
+static void run_conv(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    (void)s;
+    run(c, phase, part, describe_conv);
+}
+
+static int prepare_conv(const qn_call *c, qn_cpu_step *s) {
+    qn_conv v;
+    if (!qn_conv_describe(c, &v)) return 0;
+    return qn_conv_winograd(&v, s) || qn_conv_direct(&v, s) || prepare(c, s, describe_conv, run_conv);
+}
+
+int QN_K(conv)(const qn_call *c, qn_cpu_step *s) { return prepare_conv(c, s); }
+int QN_K(conv_act)(const qn_call *c, qn_cpu_step *s) { return prepare_conv(c, s); }

@@ -38,6 +38,11 @@ static const run_fn forward[QN_UNARY_COUNT][3] = {EACH(ENTRY)};
 static const run_fn backward[QN_UNARY_COUNT][3] = {EACH(ENTRY)};
 #undef ENTRY
 
+/* For ops that end in an activation. */
+#define qn_unary_row QN_K(unary_row)
+run_fn qn_unary_row(int32_t act);
+run_fn qn_unary_row(int32_t act) { return forward[act][0]; }
+
 enum { CHUNK = 256 }; /* elements that are never cut apart */
 
 /* Sources: x alone, or the gradient and then x. */
