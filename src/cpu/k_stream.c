@@ -4,27 +4,31 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { WIDE = QN_GEMM_WIDE, VECTORS = WIDE / VF_N, DEPTH = 512, AHEAD = 2048 };
-/* Rows whose sums fit the registers beside a line of weights, and for each number of rows how many panels go abreast. Four streams
- * are a tenth to a fifth faster than two on x86; elsewhere it was not measured. */
-#define MANY_3(DO, ...) DO(1, 2, __VA_ARGS__) DO(2, 2, __VA_ARGS__) DO(3, 2, __VA_ARGS__)
+enum { WIDE = QN_GEMM_WIDE, VECTORS = WIDE / VF_N, AHEAD = 2048 };
+/* Rows whose sums fit the registers beside a line of weights, how many panels go abreast for each number of rows, and which bodies
+ * (rows, panels) that takes. Four streams are a tenth to a fifth faster than two on x86; elsewhere it was not measured. More rows
+ * than fit take several passes over a depth of weights: by SHARED bodies, where two panels abreast fit. */
+#define MANY_3(DO, ...) DO(1, 2, 1, __VA_ARGS__) DO(2, 2, 1, __VA_ARGS__) DO(3, 2, 1, __VA_ARGS__)
+#define SHARED(DO, ...)
 #if defined(__AVX512F__)
-enum { ROWS = QN_STREAM_ROWS, MOST = 4 };
+enum { ROWS = 4, MOST = 4, DEPTH = 64 };
 #define ABREAST \
-    { 4, 4, 4, 2, 1, 1, 1, 1 }
-#define MANY(DO, ...) DO(1, 4, __VA_ARGS__) DO(2, 4, __VA_ARGS__) DO(3, 4, __VA_ARGS__) DO(4, 2, __VA_ARGS__)
+    { 4, 4, 4, 2, 2, 2, 2, 2 }
+#define MANY(DO, ...) DO(1, 4, 1, __VA_ARGS__) DO(2, 4, 1, __VA_ARGS__) DO(3, 4, 1, __VA_ARGS__) DO(4, 2, 1, __VA_ARGS__)
+#undef SHARED
+#define SHARED(DO, ...) DO(2, 2, 2, __VA_ARGS__) DO(3, 2, 2, __VA_ARGS__) DO(4, 2, 2, __VA_ARGS__)
 #elif defined(__AVX2__)
-enum { ROWS = 4, MOST = 4 };
+enum { ROWS = 4, MOST = 4, DEPTH = 512 };
 #define ABREAST \
     { 4, 2, 2, 1, 1, 1, 1, 1 }
-#define MANY(DO, ...) DO(1, 4, __VA_ARGS__) DO(2, 2, __VA_ARGS__) DO(3, 2, __VA_ARGS__)
+#define MANY(DO, ...) DO(1, 4, 1, __VA_ARGS__) DO(2, 2, 1, __VA_ARGS__) DO(3, 2, 1, __VA_ARGS__)
 #elif defined(__aarch64__) && !defined(QN_AT_c)
-enum { ROWS = QN_STREAM_ROWS, MOST = 2 };
+enum { ROWS = QN_STREAM_ROWS, MOST = 2, DEPTH = 512 };
 #define ABREAST \
     { 2, 2, 2, 2, 1, 1, 1, 1 }
-#define MANY(DO, ...) MANY_3(DO, __VA_ARGS__) DO(4, 2, __VA_ARGS__)
+#define MANY(DO, ...) MANY_3(DO, __VA_ARGS__) DO(4, 2, 1, __VA_ARGS__)
 #else
-enum { ROWS = 4, MOST = 2 };
+enum { ROWS = 4, MOST = 2, DEPTH = 512 };
 #define ABREAST \
     { 2, 2, 2, 1, 1, 1, 1, 1 }
 #define MANY(DO, ...) MANY_3(DO, __VA_ARGS__)
@@ -58,14 +62,16 @@ typedef struct task {
     int64_t depth;
     const float *const *x; /* of the first row; at the first element */
     int64_t first;
-    float *sums; /* [row][panel][WIDE], where they stay between depths */
-    int begins;  /* with zero */
+    float *sums;   /* [row][panel][WIDE], where they stay between depths */
+    int begins;    /* with zero */
+    int64_t ahead; /* bytes from the first line to what is asked for there */
 } task;
 
-INLINE void stream(const task *t, int rows, int panels, int size, load_fn load) {
+/* A pass over a depth. Each of several passes asks for its share of the depth that follows. */
+INLINE void stream(const task *t, int rows, int panels, int passes, int size, load_fn load) {
     vf sum[ROWS][MOST * VECTORS];
     const float *x[ROWS];
-    const char *line = t->panel;
+    const char *line = t->panel, *ahead = t->panel + t->ahead;
     QN_UNROLL
     for (int j = 0; j < rows; j++) {
         x[j] = t->x[j] + t->first;
@@ -73,10 +79,10 @@ INLINE void stream(const task *t, int rows, int panels, int size, load_fn load) 
         for (int v = 0; v < panels * VECTORS; v++)
             sum[j][v] = t->begins ? vf_zero() : vf_load(t->sums + j * panels * WIDE + v * VF_N);
     }
-    for (int64_t p = 0; p < t->depth; p++, line += WIDE * size) {
+    for (int64_t p = 0; p < t->depth; p++, line += WIDE * size, ahead += WIDE * size / passes) {
         QN_UNROLL
         for (int i = 0; i < panels; i++) {
-            for (int at = 0; at < WIDE * size; at += 64) __builtin_prefetch(line + i * t->apart + AHEAD + at, 0, 3);
+            for (int at = 0; at < WIDE * size / passes; at += 64) __builtin_prefetch(ahead + i * t->apart + at, 0, 3);
             QN_UNROLL
             for (int v = 0; v < VECTORS; v++) {
                 vf w = load(line + i * t->apart, v);
@@ -93,43 +99,45 @@ INLINE void stream(const task *t, int rows, int panels, int size, load_fn load) 
 }
 
 typedef void (*stream_fn)(const task *t);
-#define STREAM(rows, panels, type, size) \
-    static void s##rows##_##panels##_##type(const task *t) { stream(t, rows, panels, size, load_##type); }
-#define STREAMS_4(type, size) STREAM(1, 1, type, size) STREAM(2, 1, type, size) STREAM(3, 1, type, size) STREAM(4, 1, type, size)
-#if defined(__AVX512F__) || (defined(__aarch64__) && !defined(QN_AT_c))
-#define STREAMS(type, size) \
-    STREAMS_4(type, size)   \
-    STREAM(5, 1, type, size) STREAM(6, 1, type, size) STREAM(7, 1, type, size) STREAM(8, 1, type, size) MANY(STREAM, type, size)
-#define NAMES(type) \
-    { s1_1_##type, s2_1_##type, s3_1_##type, s4_1_##type, s5_1_##type, s6_1_##type, s7_1_##type, s8_1_##type }
+#define STREAM(rows, panels, passes, type, size) \
+    static void s##rows##_##panels##_##passes##_##type(const task *t) { stream(t, rows, panels, passes, size, load_##type); }
+#define ONE(DO, ...) DO(1, 1, 1, __VA_ARGS__) DO(2, 1, 1, __VA_ARGS__) DO(3, 1, 1, __VA_ARGS__) DO(4, 1, 1, __VA_ARGS__)
+#if defined(__aarch64__) && !defined(QN_AT_c)
+#define ONE_MORE(DO, ...) DO(5, 1, 1, __VA_ARGS__) DO(6, 1, 1, __VA_ARGS__) DO(7, 1, 1, __VA_ARGS__) DO(8, 1, 1, __VA_ARGS__)
 #else
-#define STREAMS(type, size) STREAMS_4(type, size) MANY(STREAM, type, size)
-#define NAMES(type) \
-    { s1_1_##type, s2_1_##type, s3_1_##type, s4_1_##type }
+#define ONE_MORE(DO, ...)
 #endif
-STREAMS(f32, 4)
-STREAMS(f16, 2)
-STREAMS(bf16, 2)
-static const stream_fn one_panel[][ROWS] = {NAMES(f32), NAMES(f16), NAMES(bf16)};
-#define NAME(rows, panels, type) [rows - 1] = s##rows##_##panels##_##type,
-static const stream_fn many_panels[][ROWS] = {{MANY(NAME, f32)}, {MANY(NAME, f16)}, {MANY(NAME, bf16)}};
+#define ALL(DO, ...) ONE(DO, __VA_ARGS__) ONE_MORE(DO, __VA_ARGS__) MANY(DO, __VA_ARGS__) SHARED(DO, __VA_ARGS__)
+ALL(STREAM, f32, 4)
+ALL(STREAM, f16, 2)
+ALL(STREAM, bf16, 2)
+#define NAME(rows, panels, passes, type) [rows - 1] = s##rows##_##panels##_##passes##_##type,
+#define NAMES(type)                                                                                    \
+    {                                                                                                  \
+        {ONE(NAME, type) ONE_MORE(NAME, type)}, {MANY(NAME, type)}, { [0] = NULL, SHARED(NAME, type) } \
+    }
+/* By type, by how many panels (one; several in one pass; several in one of several passes), by rows. */
+enum { ONE_PANEL, IN_ONE_PASS, IN_SEVERAL };
+static const stream_fn streams[][3][ROWS] = {NAMES(f32), NAMES(f16), NAMES(bf16)};
 
 /* Panels [first, first + n): depth by depth when the rows do not go through at once, so that a depth of weights is still at hand
  * for the rows that follow. */
-static void run_panels(const qn_stream *s, int64_t first, int n, stream_fn whole) {
+static void run_panels(const qn_stream *s, int64_t first, int n) {
     float sums[QN_STREAM_ROWS * MOST * WIDE];
     int type = s->dtype == QN_DTYPE_F32 ? 0 : s->dtype == QN_DTYPE_F16 ? 1 : 2, size = type ? 2 : 4;
-    int64_t bytes = qn_stream_panel_bytes(s->dtype, s->k), depth = s->n <= ROWS ? s->k : DEPTH;
+    int passes = (s->n + ROWS - 1) / ROWS, each = (s->n + passes - 1) / passes;
+    int kind = n == 1 ? ONE_PANEL : passes == 1 ? IN_ONE_PASS : IN_SEVERAL;
+    int64_t bytes = qn_stream_panel_bytes(s->dtype, s->k), depth = passes == 1 ? s->k : DEPTH;
     task t = {.apart = bytes};
     for (t.first = 0; t.first < s->k; t.first += depth) {
         t.panel = s->panel + first * bytes + t.first * WIDE * size;
         t.depth = s->k - t.first < depth ? s->k - t.first : depth;
         t.begins = t.first == 0;
-        for (int j = 0; j < s->n; j += ROWS) {
+        for (int j = 0; j < s->n; j += each) {
             t.x = s->x + j;
             t.sums = sums + j * n * WIDE;
-            if (whole) whole(&t);
-            else one_panel[type][(s->n - j < ROWS ? s->n - j : ROWS) - 1](&t);
+            t.ahead = kind == IN_SEVERAL ? (t.depth + j / each * t.depth / passes) * WIDE * size : AHEAD;
+            streams[type][kind][(s->n - j < each ? s->n - j : each) - 1](&t);
         }
     }
     int64_t left = s->columns - first * WIDE, columns = left < n * WIDE ? left : n * WIDE;
@@ -137,9 +145,8 @@ static void run_panels(const qn_stream *s, int64_t first, int n, stream_fn whole
 }
 
 void qn_stream_run(const qn_stream *s) {
-    int type = s->dtype == QN_DTYPE_F32 ? 0 : s->dtype == QN_DTYPE_F16 ? 1 : 2;
     int n = abreast[s->n - 1];
     int64_t i = 0;
-    for (; n > 1 && i + n <= s->panels; i += n) run_panels(s, i, n, many_panels[type][s->n - 1]);
-    for (; i < s->panels; i++) run_panels(s, i, 1, NULL);
+    for (; n > 1 && i + n <= s->panels; i += n) run_panels(s, i, n);
+    for (; i < s->panels; i++) run_panels(s, i, 1);
 }
