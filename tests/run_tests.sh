@@ -174,7 +174,8 @@ cross_tests() {
         skip "$other/check-test" "no qemu-$other-static"
         return
     fi
-    run "$other/check-test" "qemu-$other-static" -L "/usr/$other-linux-gnu" "build/$other/qn_check" test --quick
+    run "$other/check-test" "qemu-$other-static" "build/$other/qn_check" test --quick
+    run "$other/check-kernels" "qemu-$other-static" "build/$other/qn_check" kernels --quick
 }
 
 run layers python3 tools/check_layers.py
