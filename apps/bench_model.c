@@ -4,14 +4,15 @@
 #include "bench.h"
 #include "lm.h"
 
-static const char
-    help[] = "usage: quern bench -m FILE [-p 512] [-n 128] [-r 5] [-o md|csv|json]\n"
-             "Tokens a second: ppN reads N tokens of a prompt, tgN makes N, one after the other, from an empty context.\n"
-             "  -p N,M,...              lengths of prompts (0: none)\n"
-             "  -n N,M,...              numbers of tokens to make (0: none)\n"
-             "  -r N                    repetitions, after one that does not count\n"
-             "  -o md|csv|json          form of the table\n"
-             "  -np, --parallel N       sequences at once, when tokens are made\n" LM_HELP;
+static const char help
+    [] = "usage: quern bench -m FILE [-p 512] [-n 128] [-r 5] [-o md|csv|json]\n"
+         "Tokens a second: ppN reads N tokens of a prompt, tgN makes N, one after the other, from an empty context. Encoders\n"
+         "only read, a text as a whole.\n"
+         "  -p N,M,...              lengths of prompts (0: none)\n"
+         "  -n N,M,...              numbers of tokens to make (0: none)\n"
+         "  -r N                    repetitions, after one that does not count\n"
+         "  -o md|csv|json          form of the table\n"
+         "  -np, --parallel N       sequences at once, when tokens are made\n" LM_HELP;
 
 enum { MOST_TESTS = 16, MOST_RUNS = 1000 };
 
@@ -84,6 +85,7 @@ static void print_row(const lm *l, const test *t, const char *form, int first, i
     for (char *c = model; *c; c++)
         if (*c == '"' || *c == '|' || *c == ',' || (unsigned char)*c < 0x20) *c = ' ';
     double gib = (double)l->info.bytes / 1073741824.0, billions = (double)l->info.n_params * 1e-9;
+    int small = gib < 1, few = billions < 1;
     if (strcmp(form, "json") == 0) {
         printf("%s  {\"model\": \"%s\", \"architecture\": \"%s\", \"bytes\": %llu, \"n_params\": %llu, \"backend\": \"%s\", "
                "\"threads\": %d, "
@@ -99,10 +101,35 @@ static void print_row(const lm *l, const test *t, const char *form, int first, i
         if (first)
             puts("| model                |       size |     params | backend | threads |    test |             t/s |\n"
                  "| -------------------- | ---------: | ---------: | ------- | ------: | ------: | --------------: |");
-        printf("| %-20.20s | %6.2f GiB | %8.2f B | %-7s | %7d | %7s | %7.2f ± %5.2f |\n", *model ? model : l->info.architecture,
-               gib, billions, l->device ? "vulkan" : "cpu", l->threads, name, t->mean, t->spread);
+        printf("| %-20.20s | %6.2f %s | %8.2f %c | %-7s | %7d | %7s | %7.2f ± %5.2f |\n", *model ? model : l->info.architecture,
+               small ? gib * 1024 : gib, small ? "MiB" : "GiB", few ? billions * 1000 : billions, few ? 'M' : 'B',
+               l->device ? "vulkan" : "cpu", l->threads, name, t->mean, t->spread);
     }
     fflush(stdout);
+}
+
+/* An encoder makes no tokens, and sees a text whole: its context and batch are the longest of the prompts, as far as it goes. */
+static int prepare_encoder(lm *l, test *tests, int *n_tests, const char *asked) {
+    int left = 0;
+    for (int i = 0; i < *n_tests; i++) {
+        if (tests[i].is_prompt) tests[left++] = tests[i];
+        else if (asked)
+            fprintf(stderr, "quern bench: %s is an encoder, which makes no tokens: there is no tg%lld\n", l->info.architecture,
+                    (long long)tests[i].n);
+    }
+    *n_tests = left;
+    if (!left && asked) return APP_USAGE;
+    for (int i = 0; i < left; i++)
+        if (tests[i].n > l->info.context) {
+            fprintf(stderr, "quern bench: pp%lld: the model sees texts of at most %lld tokens, see -p\n", (long long)tests[i].n,
+                    (long long)l->info.context);
+            return APP_FAILED;
+        }
+    for (int i = 0; i < left && !l->options.batch; i++)
+        if (tests[i].n > l->options.context) l->options.context = tests[i].n;
+    if (!l->options.batch && l->options.context)
+        l->options.batch = (int32_t)(l->options.context < 65536 ? l->options.context : 65536);
+    return APP_OK;
 }
 
 static int run_tests(lm *l, test *tests, int n_tests, int64_t runs, const char *form) {
@@ -110,7 +137,6 @@ static int run_tests(lm *l, test *tests, int n_tests, int64_t runs, const char *
     for (int i = 0; i < n_tests; i++)
         if (tests[i].n > longest) longest = tests[i].n;
     if (!l->options.context) l->options.context = longest;
-    if (l->info.is_encoder) return model_fail("bench", "encoders are not benched yet: this measures models that make text");
     int rc = lm_session(l);
     int32_t *ids = calloc((size_t)longest, sizeof *ids);
     if (!ids) return model_fail("bench", "no memory for tokens");
@@ -124,7 +150,7 @@ static int run_tests(lm *l, test *tests, int n_tests, int64_t runs, const char *
 }
 
 int bench_model(int argc, char **argv, const char *folder) {
-    const char *p = "512", *n = "128", *r = "5", *form = "md", *no_words[1];
+    const char *p = "512", *n = NULL, *r = "5", *form = "md", *no_words[1];
     lm_words words = {0};
     test tests[MOST_TESTS];
     int n_words, n_tests = 0;
@@ -140,14 +166,16 @@ int bench_model(int argc, char **argv, const char *folder) {
     int rc = model_options(argc, argv, help, flags, sizeof flags / sizeof *flags, no_words, 0, &n_words);
     if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
     rc = parse_list("-p", p, 1, tests, &n_tests);
-    if (rc == APP_OK) rc = parse_list("-n", n, 0, tests, &n_tests);
+    if (rc == APP_OK) rc = parse_list("-n", n ? n : "128", 0, tests, &n_tests);
     if (rc == APP_OK) rc = lm_number("bench", "-r", r, 1, MOST_RUNS, &runs);
     if (rc == APP_OK && strcmp(form, "md") != 0 && strcmp(form, "csv") != 0 && strcmp(form, "json") != 0)
         rc = (fprintf(stderr, "quern bench: -o is md, csv or json, not '%s'\n", form), APP_USAGE);
+    if (rc == APP_OK && !n_tests) rc = (fprintf(stderr, "quern bench: -p and -n leave nothing to measure\n"), APP_USAGE);
     if (rc != APP_OK) return rc;
     model_catch_stop();
     rc = lm_open(&l, "bench", &words);
     if (rc == APP_OK) rc = lm_prepare(&l, &words, folder);
+    if (rc == APP_OK && l.info.is_encoder) rc = prepare_encoder(&l, tests, &n_tests, n);
     if (rc == APP_OK) rc = run_tests(&l, tests, n_tests, runs, form);
     return lm_close(&l, rc);
 }

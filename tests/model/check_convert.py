@@ -506,6 +506,21 @@ def made(folder):
         converted(folder, what, config, there, want, 1e-10, words="bert" in arch)
         if arch == "gpt-oss":
             blocks(folder, config, there)
+        if arch == "bert":
+            encoder_bench(direct)
+
+
+def encoder_bench(model):
+    """An encoder reads, and makes nothing."""
+    done = subprocess.run([QUERN, "bench", "-m", model, "-p", "16,48", "-r", "1", "-t", "1", "-o", "csv"], capture_output=True, timeout=300)
+    rows = [line.split(",")[6] for line in done.stdout.decode().split()[1:]]
+    check(done.returncode == 0 and rows == ["pp16", "pp48"], f"bench of an encoder: exit {done.returncode}, {rows}")
+    code, said = quern("bench", "-m", model, "-p", "0", "-n", "8")
+    check(code == 2 and "makes no tokens" in said, f"bench tg of an encoder: exit {code}, {said}")
+    code, said = quern("bench", "-m", model, "-p", "65")
+    check(code == 1 and "at most 64" in said, f"bench of an encoder, too long: exit {code}, {said}")
+    code, said = quern("bench", "-m", model, "-p", "0", "-n", "0")
+    check(code == 2 and "nothing to measure" in said, f"bench of nothing: exit {code}, {said}")
 
 
 def blocks(folder, config, there):
