@@ -150,10 +150,10 @@ static int run_tests(lm *l, test *tests, int n_tests, int64_t runs, const char *
 }
 
 int bench_model(int argc, char **argv, const char *folder) {
-    const char *p = "512", *n = NULL, *r = "5", *form = "md", *no_words[1];
+    const char *p = "512", *n = NULL, *r = "5", *form = "md";
     lm_words words = {0};
     test tests[MOST_TESTS];
-    int n_words, n_tests = 0;
+    int n_tests = 0;
     int64_t runs = 5;
     lm l;
     const model_flag flags[] = {LM_FLAGS(words),
@@ -163,7 +163,7 @@ int bench_model(int argc, char **argv, const char *folder) {
                                 {"-o", &form, NULL, 0},
                                 {"-np", &words.sequences, NULL, 0},
                                 {"--parallel", &words.sequences, NULL, 0}};
-    int rc = model_options(argc, argv, help, flags, sizeof flags / sizeof *flags, no_words, 0, &n_words);
+    int rc = lm_options(argc, argv, help, flags, sizeof flags / sizeof *flags, &words);
     if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
     rc = parse_list("-p", p, 1, tests, &n_tests);
     if (rc == APP_OK) rc = parse_list("-n", n ? n : "128", 0, tests, &n_tests);

@@ -121,7 +121,7 @@ int cmd_bench(int argc, char **argv) {
         return APP_OK;
     }
     const char *folder = app_profile_option(&argc, argv);
-    if (argc >= 2 && argv[1][0] == '-') return bench_model(argc, argv, folder);
+    if (argc >= 2 && (argv[1][0] == '-' || strstr(argv[1], ".gguf"))) return bench_model(argc, argv, folder);
     for (size_t i = 0; argc >= 2 && i < sizeof benches / sizeof *benches; i++)
         if (strcmp(argv[1], benches[i].name) == 0) return benches[i].run(argc - 1, argv + 1, folder);
     fprintf(stderr, argc < 2 ? "quern bench: what should be measured?\n%s" : "quern bench: that is not a benchmark\n%s", help);

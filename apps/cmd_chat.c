@@ -4,7 +4,7 @@
 #include "lm_sample.h"
 
 static const char
-    help[] = "usage: quern chat -m FILE [-sys TEXT]\n"
+    help[] = "usage: quern chat FILE [-sys TEXT]\n"
              "A conversation: a line of yours, then the model's. '/clear' begins anew, '/exit' or the end of input ends it.\n"
              "  -sys, --system-prompt TEXT      said to the model before everything else\n"
              "  --chat-template TEXT            a Jinja template instead of the model's own\n"
@@ -205,7 +205,7 @@ int cmd_chat(int argc, char **argv) {
                               {"--chat-template-file", &own_words[2], NULL, 0},
                               {"-n", &own_words[3], NULL, 0},
                               {"--predict", &own_words[3], NULL, 0}};
-    int rc = sample_options(argc, argv, help, &sw, own, (int)(sizeof own / sizeof *own));
+    int rc = sample_options(argc, argv, help, &sw, own, (int)(sizeof own / sizeof *own), &words);
     if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
     model_catch_stop();
     rc = lm_open(&l, "chat", &words);

@@ -1,12 +1,13 @@
 /* quern eval: how well a model predicts a text, or the raw numbers it gives for one sequence of tokens. */
 #include <errno.h>
 #include <math.h>
+#include <sys/stat.h>
 
 #include "lm.h"
 
 static const char
-    help[] = "usage: quern eval -m FILE -f TEXT [-c N]         perplexity of a text, in windows of N tokens\n"
-             "       quern eval -m FILE --ids \"11 48 85\" [--logits OUT.f32]\n"
+    help[] = "usage: quern eval FILE -f TEXT [-c N]         perplexity of a text, in windows of N tokens\n"
+             "       quern eval FILE --ids \"11 48 85\" [--logits OUT.f32]\n"
              "                                                 raw logits of one sequence, [tokens, vocabulary] in f32\n"
              "                                                 (of an encoder: embeddings, [tokens, width])\n"
              "  -p TEXT                 the text itself\n"
@@ -47,7 +48,8 @@ static int write_rows(const lm *l, const char *path, size_t n) {
     if (file && fclose(file) != 0) ok = 0;
     if (ok) return APP_OK;
     fprintf(stderr, "quern eval: %s cannot be written: %s\n", path, strerror(errno));
-    if (file) remove(path);
+    struct stat there; /* half a file is removed; a device or a pipe is not ours to remove */
+    if (file && stat(path, &there) == 0 && S_ISREG(there.st_mode)) remove(path);
     return APP_FAILED;
 }
 
@@ -64,9 +66,11 @@ static int run_ids(lm *l, const eval_words *w) {
     if (rc == APP_OK && qn_session_run(l->session, &part, 1, &error) != QN_OK) rc = lm_fail(l, &error);
     if (rc == APP_OK && w->logits) rc = write_rows(l, w->logits, n);
     const float *last = rc == APP_OK ? qn_session_result(l->session, 0, -1) : NULL;
-    if (last && !w->logits) {
+    if (last && !w->logits && l->info.is_encoder)
+        printf("%zu tokens, each a vector of %d numbers; --logits FILE writes them\n", n, l->info.n_embd);
+    else if (last && !w->logits) {
         int best = 0;
-        for (int i = 1; i < (l->info.is_encoder ? 0 : l->info.n_vocab); i++)
+        for (int i = 1; i < l->info.n_vocab; i++)
             if (last[i] > last[best]) best = i;
         printf("%zu tokens; the likeliest next is %d with a logit of %.6g\n", n, best, (double)last[best]);
     }
@@ -153,10 +157,9 @@ static int run_text(lm *l, const eval_words *w) {
 }
 
 int cmd_eval(int argc, char **argv) {
-    const char *folder = app_profile_option(&argc, argv), *no_words[1];
+    const char *folder = app_profile_option(&argc, argv);
     lm_words words = {0};
     eval_words w = {0};
-    int n;
     lm l;
     const model_flag flags[] = {LM_FLAGS(words),
                                 {"-f", &w.file, NULL, 0},
@@ -166,7 +169,7 @@ int cmd_eval(int argc, char **argv) {
                                 {"--ids", &w.ids, NULL, 0},
                                 {"--logits", &w.logits, NULL, 0},
                                 {"--chunks", &w.chunks, NULL, 0}};
-    int rc = model_options(argc, argv, help, flags, sizeof flags / sizeof *flags, no_words, 0, &n);
+    int rc = lm_options(argc, argv, help, flags, sizeof flags / sizeof *flags, &words);
     if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
     if (!w.ids && !w.file && !w.text) {
         fputs("quern eval: what text? -f FILE, -p TEXT or --ids; 'quern eval --help' says more\n", stderr);

@@ -218,6 +218,8 @@ static int take(options *o, int n, char **words) {
     if (strcmp(w, "--strict") == 0) return o->flags |= QN_PLAN_STRICT, 1;
     if (strcmp(w, "--reference") == 0) return o->flags |= QN_PLAN_REFERENCE, 1;
     if (strcmp(w, "--no-passes") == 0) return o->flags |= QN_PLAN_NO_PASSES, 1;
+    size_t length = strlen(w);
+    if (*w != '-' && length > 5 && strcmp(w + length - 5, ".gguf") == 0 && !o->words.model) return o->words.model = w, 1;
     if (*w != '-' && !o->file) return o->file = w, 1;
     if (n < 2) return 0;
     if (strcmp(w, "-m") == 0 || strcmp(w, "--model") == 0) return o->words.model = words[1], 2;

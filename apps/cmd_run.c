@@ -1,7 +1,9 @@
 /* quern run: a prompt in, text out. Text goes to standard output, all else to standard error. */
+#include <errno.h>
+
 #include "lm_sample.h"
 
-static const char help[] = "usage: quern run -m FILE [-p TEXT | -f FILE] [-n N]\n"
+static const char help[] = "usage: quern run FILE [-p TEXT | -f FILE] [-n N]\n"
                            "  -p, --prompt TEXT       what comes first (default: nothing but the model's own beginning)\n"
                            "  -f, --file FILE         the same from a file, '-' for standard input\n"
                            "  -n, --predict N         tokens to make (default: until the model ends; -1)\n"
@@ -17,11 +19,25 @@ typedef struct run_words {
     int escape, special, ignore_end, no_prompt;
 } run_words;
 
+/* What goes to standard output. The prompt is printed with the first piece: one that does not fit leaves nothing there. */
+typedef struct output {
+    qn_text prompt; /* not yet printed */
+    int failed;     /* errno of a write */
+} output;
+
+static int print_text(output *out, const char *text, size_t length) {
+    size_t n = out->prompt.length;
+    errno = 0;
+    int good = (!n || fwrite(out->prompt.at, 1, n, stdout) == n) && (!length || fwrite(text, 1, length, stdout) == length);
+    out->prompt.length = 0;
+    if (!good || fflush(stdout) != 0) out->failed = errno ? errno : EIO;
+    return !out->failed;
+}
+
 static qn_status print_piece(void *user, const char *text, size_t length, int32_t id) {
-    (void)user, (void)id;
+    (void)id;
     if (*model_stopped()) return QN_CANCELLED;
-    fwrite(text, 1, length, stdout);
-    return fflush(stdout) == 0 ? QN_OK : QN_IO;
+    return print_text(user, text, length) ? QN_OK : QN_IO;
 }
 
 static size_t unescape(char *text, size_t length) {
@@ -57,13 +73,13 @@ static void print_speed(const lm *l, const qn_generate_result *r, uint64_t seed)
             made > 0 && r->n_made > 1 ? (r->n_made - 1) / made : 0.0, ends[r->end], (unsigned long long)seed, l->threads);
 }
 
-/* The prompt's state from the file, when it is this prompt's, else into it. */
-static int use_cache(lm *l, const char *path, const char *prompt, size_t length, uint32_t flags) {
+/* The prompt's state from the file, when it is this prompt's, else into it. 0: there is none; *failed when it could not be written. */
+static int use_cache(lm *l, const char *path, qn_text prompt, uint32_t flags, int *failed) {
     const qn_tokenizer *t;
     qn_error error;
     size_t n;
     if (lm_tokenizer(l, &t) != APP_OK) return 0;
-    int32_t *ids = lm_encode(l, t, prompt, length, QN_ENCODE_MODEL | flags, &n);
+    int32_t *ids = lm_encode(l, t, prompt.at, prompt.length, QN_ENCODE_MODEL | flags, &n);
     if (!ids) return 0;
     int hit = 0;
     FILE *file = fopen(path, "rb");
@@ -74,9 +90,11 @@ static int use_cache(lm *l, const char *path, const char *prompt, size_t length,
     }
     if (!hit && n > 1) { /* all but the last token: that one is run when text is made */
         qn_session_part part = {0, (int32_t)n - 1, ids, 0};
-        if (qn_session_run(l->session, &part, 1, &error) != QN_OK || qn_session_save(l->session, 0, path, &error) != QN_OK)
-            fprintf(stderr, "quern run: %s: %s\n", path, error.text);
-        else hit = 1;
+        hit = qn_session_run(l->session, &part, 1, &error) == QN_OK;
+        if (hit && qn_session_save(l->session, 0, path, &error) != QN_OK) {
+            fprintf(stderr, "quern run: %s\n", error.text);
+            *failed = 1;
+        }
     }
     free(ids);
     return hit;
@@ -89,6 +107,7 @@ static int generate(lm *l, const run_words *w, const sample_words *sw) {
     qn_generate_result r = {.size = sizeof r};
     int64_t most = -1;
     size_t length = 0;
+    int not_kept = 0;
     int rc = w->n ? lm_number("run", "--predict", w->n, -1, INT32_MAX, &most) : APP_OK;
     if (rc == APP_OK) rc = lm_session(l);
     if (rc != APP_OK) return rc;
@@ -102,15 +121,21 @@ static int generate(lm *l, const run_words *w, const sample_words *sw) {
     qn_text stop = {w->stop, w->stop ? strlen(w->stop) : 0};
     o.stops = &stop;
     o.n_stops = w->stop ? 1 : 0;
-    if (rc == APP_OK && w->cache && use_cache(l, w->cache, prompt, length, w->special ? QN_ENCODE_SPECIAL : 0))
+    if (rc == APP_OK && w->cache && use_cache(l, w->cache, o.prompt, w->special ? QN_ENCODE_SPECIAL : 0, &not_kept))
         o.flags |= QN_GENERATE_WHOLE;
-    if (rc == APP_OK && !w->no_prompt) fwrite(prompt, 1, length, stdout);
-    if (rc == APP_OK && qn_generate(l->session, &o, print_piece, NULL, &r, &error) != QN_OK) rc = lm_fail(l, &error);
-    if (rc == APP_OK) {
-        putchar('\n');
-        print_speed(l, &r, s.seed);
+    output out = {{prompt, w->no_prompt ? 0 : length}, 0};
+    qn_status made = rc == APP_OK ? qn_generate(l->session, &o, print_piece, &out, &r, &error) : QN_OK;
+    if (*model_stopped()) rc = MODEL_INTERRUPTED;
+    else if (made != QN_OK) rc = lm_fail(l, &error);
+    if (rc != APP_FAILED && rc != APP_USAGE && !out.failed) {
+        print_text(&out, "\n", 1);
+        if (made == QN_OK) print_speed(l, &r, s.seed);
     }
-    if (rc == APP_OK && *model_stopped()) rc = MODEL_INTERRUPTED;
+    if (out.failed) {
+        fprintf(stderr, "quern run: the text cannot be written: %s\n", strerror(out.failed));
+        rc = APP_FAILED;
+    }
+    if (rc == APP_OK && not_kept) rc = APP_FAILED;
     sample_free(&s);
     free(prompt);
     return rc;
@@ -138,7 +163,7 @@ int cmd_run(int argc, char **argv) {
                               {"--ignore-eos", NULL, &w.ignore_end, 0},
                               {"--no-display-prompt", NULL, &w.no_prompt, 0},
                               {"--prompt-cache", &w.cache, NULL, 0}};
-    int rc = sample_options(argc, argv, help, &sw, own, (int)(sizeof own / sizeof *own));
+    int rc = sample_options(argc, argv, help, &sw, own, (int)(sizeof own / sizeof *own), &words);
     if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
     model_catch_stop();
     rc = lm_open(&l, "run", &words);

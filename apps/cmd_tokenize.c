@@ -3,7 +3,7 @@
 
 #include "lm.h"
 
-static const char tokenize_help[] = "usage: quern tokenize -m FILE [-p TEXT | -f FILE] [--ids] [--no-bos]\n"
+static const char tokenize_help[] = "usage: quern tokenize FILE [-p TEXT | -f FILE] [--ids] [--no-bos]\n"
                                     "Prints the tokens of a text, a line each: number and piece.\n"
                                     "  -p, --prompt TEXT       the text (default: standard input)\n"
                                     "  -f, --file FILE         the same from a file\n"
@@ -52,17 +52,15 @@ static int print_tokens(lm *l, const text_words *w) {
 }
 
 int cmd_tokenize(int argc, char **argv) {
-    const char *no_words[1];
     lm_words words = {0};
     text_words w = {0};
-    int n;
     lm l;
     const model_flag flags[] = {
         {"-m", &words.model, NULL, 0},  {"--model", &words.model, NULL, 0}, {"-p", &w.text, NULL, 0},
         {"--prompt", &w.text, NULL, 0}, {"-f", &w.file, NULL, 0},           {"--file", &w.file, NULL, 0},
         {"--ids", NULL, &w.ids, 0},     {"--no-bos", NULL, &w.no_bos, 0},   {"--no-parse-special", NULL, &w.no_special, 0},
         {"--count", NULL, &w.count, 0}};
-    int rc = model_options(argc, argv, tokenize_help, flags, sizeof flags / sizeof *flags, no_words, 0, &n);
+    int rc = lm_options(argc, argv, tokenize_help, flags, sizeof flags / sizeof *flags, &words);
     if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
     rc = lm_open_vocabulary(&l, "tokenize", &words);
     if (rc == APP_OK) rc = print_tokens(&l, &w);
@@ -72,7 +70,7 @@ int cmd_tokenize(int argc, char **argv) {
 /* ---- embed */
 
 static const char
-    embed_help[] = "usage: quern embed -m FILE [-p TEXT | -f FILE]\n"
+    embed_help[] = "usage: quern embed FILE [-p TEXT | -f FILE]\n"
                    "Prints the embedding of a text, a number a line: the mean of its tokens' vectors, of length 1.\n"
                    "  --pooling mean|cls|last     which (default: what the model's file says, else mean)\n"
                    "  --no-normalize              leave the length as it is\n"
@@ -136,10 +134,9 @@ static int embed(lm *l, const text_words *w) {
 }
 
 int cmd_embed(int argc, char **argv) {
-    const char *folder = app_profile_option(&argc, argv), *no_words[1];
+    const char *folder = app_profile_option(&argc, argv);
     lm_words words = {0};
     text_words w = {0};
-    int n;
     lm l;
     const model_flag flags[] = {LM_FLAGS(words),
                                 {"-p", &w.text, NULL, 0},
@@ -149,7 +146,7 @@ int cmd_embed(int argc, char **argv) {
                                 {"--pooling", &w.pooling, NULL, 0},
                                 {"--no-normalize", NULL, &w.no_special, 0},
                                 {"--json", NULL, &w.json, 0}};
-    int rc = model_options(argc, argv, embed_help, flags, sizeof flags / sizeof *flags, no_words, 0, &n);
+    int rc = lm_options(argc, argv, embed_help, flags, sizeof flags / sizeof *flags, &words);
     if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
     model_catch_stop();
     rc = lm_open(&l, "embed", &words);

@@ -16,12 +16,24 @@ int lm_number(const char *verb, const char *flag, const char *word, int64_t leas
     return APP_USAGE;
 }
 
+int lm_options(int argc, char **argv, const char *help, const model_flag *flags, int n_flags, lm_words *words) {
+    const char *model = NULL;
+    int n;
+    int rc = model_options(argc, argv, help, flags, n_flags, &model, 1, &n);
+    if (rc == APP_OK && n && words->model) {
+        fprintf(stderr, "quern %s: one model, please: '%s' or '%s'?\n", argv[0], words->model, model);
+        return APP_USAGE;
+    }
+    if (rc == APP_OK && n) words->model = model;
+    return rc;
+}
+
 static int open_model(lm *l, const char *verb, const lm_words *words, uint32_t flags) {
     qn_error error;
     memset(l, 0, sizeof *l);
     l->verb = verb;
     if (!words->model) {
-        fprintf(stderr, "quern %s: which model? -m FILE; 'quern %s --help' says more\n", verb, verb);
+        fprintf(stderr, "quern %s: which model? Name a file; 'quern %s --help' says more\n", verb, verb);
         return APP_USAGE;
     }
     qn_file_options options = qn_file_options_default();
@@ -52,8 +64,11 @@ static int take_words(lm *l, const lm_words *w, int64_t *threads) {
     *threads = cores > 0 ? cores : 1;
     l->options.size = sizeof l->options;
     if (w->threads && rc == APP_OK) rc = lm_number(l->verb, "--threads", w->threads, 1, 1024, threads);
-    if (w->context && rc == APP_OK && (rc = lm_number(l->verb, "--ctx-size", w->context, 1, 1 << 26, &n)) == APP_OK)
-        l->options.context = n;
+    if (w->context && rc == APP_OK && (rc = lm_number(l->verb, "--ctx-size", w->context, 0, 1 << 26, &n)) == APP_OK)
+        l->options.context = n ? n : l->info.context;
+    if (l->options.context > l->info.context)
+        fprintf(stderr, "quern %s: the model was made for %lld tokens; beyond them it may lose the thread\n", l->verb,
+                (long long)l->info.context);
     if (w->batch && rc == APP_OK && (rc = lm_number(l->verb, "--batch-size", w->batch, 1, 65536, &n)) == APP_OK)
         l->options.batch = (int32_t)n;
     if (w->sequences && rc == APP_OK && (rc = lm_number(l->verb, "--parallel", w->sequences, 1, 1024, &n)) == APP_OK)

@@ -25,9 +25,9 @@ typedef struct lm_words {
 
 /* For help texts. */
 #define LM_HELP                                                                                  \
-    "  -m, --model FILE        the model, a GGUF file\n"                                         \
+    "  -m, --model FILE        the model, a GGUF file; -m may be left out\n"                     \
     "  -t, --threads N         threads (default: as many as the machine has cores)\n"            \
-    "  -c, --ctx-size N        most tokens in a sequence (default: the model's, at most 4096)\n" \
+    "  -c, --ctx-size N        most tokens in a sequence (0: the model's; default: that, at most 4096)\n" \
     "  -b, --batch-size N      tokens of a prompt in one run (default 512)\n"                    \
     "  -ctk, -ctv TYPE         types of the cache: f32, f16, bf16, q8_0, q4_0 (default f16)\n"   \
     "  --device vulkan         run on the GPU\n"                                                 \
@@ -47,6 +47,8 @@ typedef struct lm {
     int threads;
 } lm;
 
+/* model_options with a model behind -m or by itself. */
+int lm_options(int argc, char **argv, const char *help, const model_flag *flags, int n_flags, lm_words *words);
 /* A positive number from a word; what is wrong has been said. */
 int lm_number(const char *verb, const char *flag, const char *word, int64_t least, int64_t most, int64_t *number);
 /* Opens the model alone. Each returns APP_OK, or an exit code when all has been said. */

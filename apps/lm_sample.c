@@ -66,12 +66,11 @@ static void sample_help(FILE *to) {
 #undef QN_SAMPLER_I32
 }
 
-int sample_options(int argc, char **argv, const char *help, sample_words *w, const model_flag *own, int n_own) {
+int sample_options(int argc, char **argv, const char *help, sample_words *w, const model_flag *own, int n_own, lm_words *words) {
     model_flag flags[MOST_FLAGS];
-    const char *no_words[1];
-    int n_words, n = sample_flags(w, flags);
+    int n = sample_flags(w, flags);
     for (int i = 0; i < n_own && n < MOST_FLAGS; i++) flags[n++] = own[i];
-    int rc = model_options(argc, argv, help, flags, n, no_words, 0, &n_words);
+    int rc = lm_options(argc, argv, help, flags, n, words);
     if (rc < 0) sample_help(stdout);
     return rc;
 }

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "profile_cmd.h"
@@ -29,7 +30,13 @@ int out_open(out_file *out, const char *path) {
     }
     snprintf(out->path, n, "%s", path);
     snprintf(out->temporary, n, "%s.%ld.tmp", path, (long)getpid());
-    int fd = open(out->temporary, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    struct stat there;
+    int direct = stat(path, &there) == 0 && !S_ISREG(there.st_mode); /* a device or a pipe: nothing is moved over it */
+    if (direct) {
+        free(out->temporary);
+        out->temporary = NULL;
+    }
+    int fd = direct ? open(path, O_WRONLY) : open(out->temporary, O_WRONLY | O_CREAT | O_EXCL, 0666);
     if (fd < 0) {
         free(out->temporary);
         out->temporary = NULL;
@@ -57,7 +64,7 @@ int out_commit(out_file *out) {
     if (fclose(out->to) != 0) broken = 1;
     out->to = NULL;
     if (broken) return out_fail(out, "could not be written");
-    if (rename(out->temporary, out->path) != 0) return out_fail(out, "cannot be renamed into place");
+    if (out->temporary && rename(out->temporary, out->path) != 0) return out_fail(out, "cannot be renamed into place");
     free(out->temporary);
     out->temporary = NULL;
     out_discard(out);

@@ -20,6 +20,7 @@ static const char help[] =
     "  --rate X        the largest learning rate (default 0.003); it rises for a twentieth of the steps, then falls as a cosine\n"
     "  --seed N        of the weights and of the tales (default 1)\n"
     "  --threads N     (default: one for each processor)\n"
+    "  --from FILE     goes on from the weights of a file that an earlier -o wrote, with the tales of another seed\n"
     "  -o FILE.gguf    writes the model in f32, and checks that the file has the same loss\n"
     "  --curve FILE    the loss of every 20 steps, as CSV\n"
     "  --tell N        only prints N tales of the grammar\n"
@@ -220,13 +221,23 @@ static int build(net **n, int64_t words, int with_steps, qn_plan **plan) {
     return qn_plan_create((*n)->graph, &o, plan, &error) == QN_OK || fail("plan", error.text);
 }
 
+/* Whether the model can be written there: better known before the training than behind it. */
+static int can_write(const char *path) {
+    qn_writer *writer;
+    qn_error error;
+    if (!path) return 1;
+    if (qn_writer_create(path, &writer, &error) != QN_OK) return fail("the model", error.text);
+    qn_writer_finish(writer, 0, &error);
+    return 1;
+}
+
 static int prepare(trainer *r, const options *o) {
     uint64_t random = (uint64_t)o->seed;
     r->tales = story_random(&random);
     if (qn_pool_create((int)o->threads, &r->pool) != QN_OK) return fail("threads", "there is no such pool");
     qn_context_options context = {.size = sizeof context, .pool = r->pool};
     if (qn_context_create(&context, &r->context) != QN_OK) return fail("context", "no memory");
-    if (!story_vocab_make(&r->words)) return 0;
+    if (!can_write(o->out) || !story_vocab_make(&r->words)) return 0;
     if (o->curve && !(r->curve = fopen(o->curve, "w"))) return fail(o->curve, "cannot be written");
     if (r->curve) fprintf(r->curve, "step,rate,loss\n");
     if (app_profile_begin(&r->profile, o->profile) != APP_OK) return 0;
@@ -271,7 +282,7 @@ static int run(const options *o) {
     good = good && export(r, o, loss);
     finish(r);
     free(r);
-    return good ? APP_OK : APP_FAILED;
+    return good ? APP_OK : *model_stopped() ? MODEL_INTERRUPTED : APP_FAILED;
 }
 
 static int tell(const options *o) {

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/heap.h"
@@ -83,10 +84,13 @@ static qn_status read_cells(qn_session *s, const char *name, int layer, int is_v
     return qn_plan_set(s->plan, name, &t, error);
 }
 
-/* Written beside and moved into place, so that a full disk leaves what was there. */
+/* Written beside and moved into place, so that a full disk leaves what was there; which must be a file, not a device or a pipe. */
 qn_status qn_session_save(qn_session *s, int32_t sequence, const char *path, qn_error *error) {
     if (!s || !path || sequence < 0 || sequence >= s->shape.sequences)
         return qn_error_set(error, QN_ARGUMENT, "a session, a sequence of it and a path are needed");
+    struct stat there;
+    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode))
+        return qn_error_set(error, QN_IO, "%s cannot be written: it is not a regular file", path);
     size_t size = strlen(path) + 8;
     char *beside = qn_heap_alloc(size);
     if (!beside) return qn_error_set(error, QN_NO_MEMORY, "no memory for a path");

@@ -185,6 +185,11 @@ def answers():
             (["run", "-m", model, "-n", "x"], 2, "takes a number"),
             (["run", "-m", model, "-ctk", "q8_0"], 1, "multiples of 32"),
             (["run", "-m", model, "--nonsense"], 2, "no option"),
+            (["run", model, "-m", model], 2, "one model"),
+            (["run", model, "-p", "word " * 400, "-c", "64"], 1, "context of 64"),
+            (["run", model, "-p", "Once upon", "-n", "2", "--prompt-cache", "/no/such/folder/x"], 1, "cannot be written"),
+            (["bench", model, "-p", "0", "-n", "0"], 2, "nothing to measure"),
+            (["train", "--example", "stories", "--steps", "1", "-o", "/no/such/folder/x.gguf"], 1, "cannot be created"),
             (["run", "-m", model, "--grammar", 'root = "a"'], 1, "grammar"),
             (["run", "-m", model, "--memory-cap", "1000"], 1, "the cap is 1000"),
             (["run", "-m", os.path.join(STORIES, "README.md")], 1, ""),
@@ -196,6 +201,13 @@ def answers():
             (["bench", "-m", model, "-o", "xml"], 2, "md, csv or json")):
         got, _, said = quern(*words)
         check(got == code and sentence in said and said.startswith("quern"), f"{words}: {got}: {said.strip()}")
+    check(quern("run", model, "-p", "word " * 400, "-c", "64")[1] == b"", "a prompt that does not fit is printed")
+    code, text, said = quern("run", model, "-p", "Once", "-n", "3", "-c", "0", "--temp", "0")
+    check(code == 0 and text.startswith(b"Once"), f"a context as the model has it: {code}, {said}")
+    with open("/dev/full", "wb") as full:
+        for words in (["run", model, "-n", "3"], ["tokenize", model, "-p", "Once", "--ids"], ["plan", model], ["eval", model, "--ids", "1"]):
+            done = subprocess.run([QUERN, *words], stdout=full, stderr=subprocess.PIPE, timeout=300)
+            check(done.returncode == 1 and b"written" in done.stderr, f"{words} to a full disk: {done.returncode}, {done.stderr}")
     story = ["run", "-m", model, "-p", "Tim", "-n", "40", "-s", "7", "--no-display-prompt"]
     check(quern(*story)[1] == quern(*story)[1] != b"", "the same seed gives another text")
     code, text, said = quern(*story, "--grammar", 'root ::= "yes" | "no"')

@@ -138,6 +138,11 @@ static void keeps_sequences_on_disk(void **state) {
     b = begin(files[0], 1, 1, 64);
     assert_int_equal(qn_session_load(b.s, 0, path, NULL, 0, &error), QN_OK); /* the same shape and cache: its tokens fit */
     assert_int_equal(qn_session_length(b.s, 0), N - 1);
+    unlink("quern-cache-link");
+    assert_int_equal(symlink(".", "quern-cache-link"), 0); /* what is there and is no file stays there */
+    assert_int_equal(qn_session_save(b.s, 0, "quern-cache-link", &error), QN_IO);
+    assert_non_null(strstr(error.text, "regular file"));
+    assert_int_equal(unlink("quern-cache-link"), 0);
     assert_int_equal(truncate(path, 1000), 0);
     assert_int_equal(qn_session_load(b.s, 0, path, NULL, 0, &error), QN_FORMAT);
     end(&b);
