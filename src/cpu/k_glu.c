@@ -1,26 +1,10 @@
 /* glu with all its gates and glu_back, scale and clamp: what is computed element by element with a few constants. */
+#include "cpu/k_gate.h"
 #include "cpu/k_lanes.h"
-#include "cpu/simd/simd_act.h"
 
 /* ---- glu: u is gated, v is what it is multiplied with */
 
 typedef qn_attr_glu attrs; /* glu_back has the same record */
-
-QN_INLINE vf limit_high(vf x, vf most) { return vf_select(x > most, most, x); }
-QN_INLINE vf limit_low(vf x, vf least) { return vf_select(x < least, least, x); }
-
-QN_INLINE vf gate_of(int sub, vf u, vf v, const attrs *p) {
-    switch (sub) {
-    case QN_GLU_reglu: return vf_select(u <= vf_zero(), vf_zero(), u * v);
-    case QN_GLU_geglu: return f_gelu(u) * v;
-    case QN_GLU_swiglu: return f_silu(u) * v;
-    case QN_GLU_geglu_erf: return f_gelu_erf(u) * v;
-    case QN_GLU_geglu_quick: return f_gelu_quick(u) * v;
-    default: break;
-    }
-    vf limit = vf_set1(p->limit), cu = limit_high(u, limit), cv = limit_low(limit_high(v, limit), f_neg(limit));
-    return gate(cu, vf_sigmoid(vf_set1(p->alpha) * cu)) * (cv + ONE);
-}
 
 /* The derivatives by u and by v. */
 QN_INLINE void slopes_of(int sub, vf u, vf v, const attrs *p, vf *du, vf *dv) {
@@ -36,8 +20,8 @@ QN_INLINE void slopes_of(int sub, vf u, vf v, const attrs *p, vf *du, vf *dv) {
     case QN_GLU_geglu_quick: *du = d_gelu_quick(u) * v, *dv = f_gelu_quick(u); return;
     default: break;
     }
-    vf limit = vf_set1(p->limit), alpha = vf_set1(p->alpha), cu = limit_high(u, limit);
-    vf cv = limit_low(limit_high(v, limit), f_neg(limit)), s = vf_sigmoid(alpha * cu), bend = s * (ONE - s);
+    vf limit = vf_set1(p->limit), alpha = vf_set1(p->alpha), cu = qn_limit_high(u, limit);
+    vf cv = qn_limit_low(qn_limit_high(v, limit), f_neg(limit)), s = vf_sigmoid(alpha * cu), bend = s * (ONE - s);
     vf slope = s + vf_select(bend == zero, zero, alpha * cu * bend);
     *du = vf_select(u <= limit, (cv + ONE) * slope, zero);
     *dv = vf_select(vf_abs(v) <= limit, gate(cu, s), zero);
@@ -45,7 +29,7 @@ QN_INLINE void slopes_of(int sub, vf u, vf v, const attrs *p, vf *du, vf *dv) {
 
 QN_INLINE void glu_row(uint32_t dtype, int sub, char *y, const char *u, const char *v, int64_t n, const attrs *p) {
     for (int64_t i = 0; i < n; i += VF_N)
-        qn_lanes_put_at(dtype, y, i, gate_of(sub, qn_lanes_at(dtype, u, i, n), qn_lanes_at(dtype, v, i, n), p), n);
+        qn_lanes_put_at(dtype, y, i, qn_gate_of(sub, qn_lanes_at(dtype, u, i, n), qn_lanes_at(dtype, v, i, n), p), n);
 }
 
 QN_INLINE void back_row(uint32_t dtype, int sub, char *du, char *dv, const char *g, const char *u, const char *v, int64_t n,
@@ -181,7 +165,7 @@ QN_INLINE void scale_row(uint32_t dtype, char *y, const char *x, int64_t n, vf a
 }
 QN_INLINE void clamp_row(uint32_t dtype, char *y, const char *x, int64_t n, vf a, vf b) {
     for (int64_t i = 0; i < n; i += VF_N)
-        qn_lanes_put_at(dtype, y, i, limit_high(limit_low(qn_lanes_at(dtype, x, i, n), a), b), n);
+        qn_lanes_put_at(dtype, y, i, qn_limit_high(qn_limit_low(qn_lanes_at(dtype, x, i, n), a), b), n);
 }
 
 typedef void (*map_fn)(uint32_t dtype, char *y, const char *x, int64_t n, vf a, vf b);

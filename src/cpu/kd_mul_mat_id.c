@@ -1,6 +1,8 @@
 /* mul_mat_id with weights in blocks: rows of activations are quantised once, the pairs of row and expert counted into lists by expert,
- * and each expert multiplied with its list by the kernels of mul_mat, so a pair's result has the bits it has alone. */
+ * and each expert multiplied with its list by the kernels of mul_mat, so a pair's result has the bits it has alone. glu_mul_mat_id is
+ * the same but for what is quantised: a chunk is gated on the stack, by the very function of glu, on its way there. */
 #include "cpu/k_experts.h"
+#include "cpu/k_gate.h"
 #include "cpu/kd_quant.h"
 
 enum { LINE = 64 };
@@ -26,11 +28,30 @@ static int describe(const qn_call *c, qn_quant_product *p, experts *e) {
     return 1;
 }
 
+/* Counts are multiples of 32, which every vector divides. */
+static void gate_chunk(const qn_call *c, const float *u, const float *v, int n, float *y) {
+    const qn_attr_glu_mul_mat_id *at = c->attr;
+    qn_attr_glu p = qn_attr_glu_default();
+    p.alpha = at->alpha;
+    p.limit = at->limit;
+    for (int i = 0; i < n; i += VF_N) vf_store(y + i, qn_gate_of(c->subop, vf_load(u + i), vf_load(v + i), &p));
+}
+
 static void quantise(const qn_call *c, const qn_quant_product *p, const experts *e, int64_t i) {
     const qn_tensor *b = c->src[1];
     int64_t row = i / p->chunks, chunk = i % p->chunks, left = p->k - chunk * QN_CHUNK;
-    qn_quant_activate(qn_at(b, qn_off4(b, 0, row / e->own, row % e->own, chunk * QN_CHUNK)), p->x_dtype, p->x_step,
-                      left < QN_CHUNK ? (int)left : QN_CHUNK, p->type->group, p->rows + chunk * p->n_rows + row);
+    int n = left < QN_CHUNK ? (int)left : QN_CHUNK;
+    qn_quant_row *to = p->rows + chunk * p->n_rows + row;
+    const char *x = qn_at(b, qn_off4(b, 0, row / e->own, row % e->own, chunk * QN_CHUNK));
+    if (c->op != QN_OP_glu_mul_mat_id) {
+        qn_quant_activate(x, p->x_dtype, p->x_step, n, p->type->group, to);
+        return;
+    }
+    const qn_tensor *v = c->src[2];
+    float gated[QN_CHUNK];
+    gate_chunk(c, (const float *)x, (const float *)qn_at(v, qn_off4(v, 0, row / e->own, row % e->own, chunk * QN_CHUNK)), n,
+               gated);
+    qn_quant_activate((const char *)gated, QN_DTYPE_F32, sizeof *gated, n, p->type->group, to);
 }
 
 /* Neighbouring units are the experts of the same panels: a part has some of each, however the pairs fall. */
@@ -62,7 +83,7 @@ static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part)
     qn_quant_place(&p, (char *)c->workspace + lists_bytes(&e));
     p.packed = s->packed;
     if (phase == 0 && part == s->parts[0] - 1) {
-        qn_experts_sort(c->src[2], e.used, e.pairs, e.count, e.start, e.list);
+        qn_experts_sort(c->src[c->op == QN_OP_glu_mul_mat_id ? 3 : 2], e.used, e.pairs, e.count, e.start, e.list);
         return;
     }
     int64_t all = phase == 0 ? p.n_rows * p.chunks : e.units, parts = s->parts[phase] - (phase == 0);
@@ -113,4 +134,13 @@ int QN_K(mul_mat_id)(const qn_call *c, qn_cpu_step *s) {
         s->packed_bytes = (size_t)(p.panels * e.count * (p.k / p.block) * p.kept * QN_PANEL);
     }
     return 1;
+}
+
+/* Rows that are not f32, or have gaps, and weights that are no blocks are left to the reference. */
+int QN_K(glu_mul_mat_id)(const qn_call *c, qn_cpu_step *s) {
+    if (!qn_is_block(c->src[0]->dtype)) return 0;
+    for (int i = 1; i < 3; i++)
+        if (c->src[i]->dtype != QN_DTYPE_F32 || (qn_ne(c->src[i], 0) > 1 && qn_nb(c->src[i], 0) != (int64_t)sizeof(float)))
+            return 0;
+    return QN_K(mul_mat_id)(c, s);
 }

@@ -78,36 +78,49 @@ qn_status qn_ref_mask_tiles(const qn_call *c) {
 
 /* ---- Writing */
 
-/* x is [B, T, H, D], or [B, T, row]; the cache [B, H, slots, D], or [B, slots, row]. */
+/* x is [B, T, H, D], or [B, T, row]; the cache [B, H, slots, D], or [B, slots, row]. Which slots those are is said by number. */
+typedef struct writing {
+    int cache, x, pos, ring, flat;
+} writing;
+
+static qn_status infer_writing(qn_infer_call *c, writing z) {
+    const qn_tensor *cache = c->src[z.cache], *x = c->src[z.x], *pos = c->src[z.pos];
+    int flat = z.flat;
+    int64_t slots = qn_ne(cache, 1), tokens = qn_ne(x, flat ? 1 : 2);
+    QN_TRY(qn_need_rank(c, z.cache, flat ? 3 : 4));
+    QN_TRY(qn_need_rank(c, z.x, flat ? 3 : 4));
+    QN_TRY(qn_need_extent(c, z.x, 0, qn_ne(cache, 0)));
+    if (!flat) QN_TRY(qn_need_extent(c, z.x, 1, qn_ne(cache, 2)));
+    QN_TRY(qn_need_extent(c, z.x, flat ? 2 : 3, qn_ne(cache, flat ? 2 : 3)));
+    if (qn_tensor_count(pos) != 1) return qn_reject_src(c, z.pos, QN_REASON_SHAPE_COUNT, -1, 1, qn_tensor_count(pos));
+    if (tokens > slots) return qn_reject_src(c, z.x, QN_REASON_SHAPE_LARGE, qn_axis(x, flat ? 1 : 2), slots, tokens);
+    int64_t limit = z.ring ? MOST_POSITIONS : slots - tokens + 1;
+    if (limit < c->index_limit[z.pos]) c->index_limit[z.pos] = limit;
+    if (!(cache->flags & QN_TENSOR_PARAM)) return qn_reject_src(c, z.cache, QN_REASON_NOT_PARAMETER, -1, 0, 0);
+    qn_out_like(c, z.cache, cache, cache->dtype);
+    return QN_OK;
+}
+
 qn_status qn_infer_cache_write(qn_infer_call *c) {
     const qn_attr_cache_write *at = c->attr;
-    const qn_tensor *cache = c->src[0], *x = c->src[1], *pos = c->src[2];
-    int flat = at->token_major;
-    int64_t slots = qn_ne(cache, 1), tokens = qn_ne(x, flat ? 1 : 2);
-    QN_TRY(qn_need_rank(c, 0, flat ? 3 : 4));
-    QN_TRY(qn_need_rank(c, 1, flat ? 3 : 4));
-    QN_TRY(qn_need_extent(c, 1, 0, qn_ne(cache, 0)));
-    if (!flat) QN_TRY(qn_need_extent(c, 1, 1, qn_ne(cache, 2)));
-    QN_TRY(qn_need_extent(c, 1, flat ? 2 : 3, qn_ne(cache, flat ? 2 : 3)));
-    if (qn_tensor_count(pos) != 1) return qn_reject_src(c, 2, QN_REASON_SHAPE_COUNT, -1, 1, qn_tensor_count(pos));
-    if (tokens > slots) return qn_reject_src(c, 1, QN_REASON_SHAPE_LARGE, qn_axis(x, flat ? 1 : 2), slots, tokens);
-    c->index_limit[2] = at->ring ? MOST_POSITIONS : slots - tokens + 1;
-    if (!(cache->flags & QN_TENSOR_PARAM)) return qn_reject_src(c, 0, QN_REASON_NOT_PARAMETER, -1, 0, 0);
-    qn_out_like(c, 0, cache, cache->dtype);
-    return QN_OK;
+    return infer_writing(c, (writing){0, 1, 2, at->ring, at->token_major});
+}
+
+/* The lower of the two limits holds for the position they share. */
+qn_status qn_infer_cache_write_pair(qn_infer_call *c) {
+    const qn_attr_cache_write_pair *at = c->attr;
+    QN_TRY(infer_writing(c, (writing){0, 2, 4, at->ring, at->token_major}));
+    return infer_writing(c, (writing){1, 3, 4, at->ring, at->token_major});
 }
 
 static void convert_row(const qn_tensor *to, char *row, const qn_tensor *from, const char *source, int64_t n) {
     qn_convert_run((qn_dtype)from->dtype, source, qn_nb(from, 0), (qn_dtype)to->dtype, row, qn_nb(to, 0), 0, 0, n);
 }
 
-qn_status qn_ref_cache_write(const qn_call *c) {
-    const qn_attr_cache_write *at = c->attr;
-    const qn_tensor *cache = c->dst[0], *x = c->src[1];
-    int flat = at->token_major;
+static void write_tokens(const qn_tensor *cache, const qn_tensor *x, const qn_tensor *at, int flat) {
     int64_t slots = qn_ne(cache, 1), n = qn_ne(cache, 0), heads = flat ? 1 : qn_ne(cache, 2), tokens = qn_ne(x, flat ? 1 : 2);
-    if (qn_tensor_count(x) == 0) return QN_OK;
-    int64_t pos = qn_index4(c->src[2], 0, 0, 0, 0);
+    if (qn_tensor_count(x) == 0) return;
+    int64_t pos = qn_index4(at, 0, 0, 0, 0);
     for (int64_t b = 0; b < qn_ne(cache, flat ? 2 : 3); b++)
         for (int64_t t = 0; t < tokens; t++)
             for (int64_t h = 0; h < heads; h++) {
@@ -115,6 +128,17 @@ qn_status qn_ref_cache_write(const qn_call *c) {
                 char *to = flat ? qn_row4(cache, 0, b, slot) : qn_row4(cache, b, h, slot);
                 convert_row(cache, to, x, flat ? qn_row4(x, 0, b, t) : qn_row4(x, b, t, h), n);
             }
+}
+
+qn_status qn_ref_cache_write(const qn_call *c) {
+    write_tokens(c->dst[0], c->src[1], c->src[2], ((const qn_attr_cache_write *)c->attr)->token_major);
+    return QN_OK;
+}
+
+qn_status qn_ref_cache_write_pair(const qn_call *c) {
+    int flat = ((const qn_attr_cache_write_pair *)c->attr)->token_major;
+    write_tokens(c->dst[0], c->src[2], c->src[4], flat);
+    write_tokens(c->dst[1], c->src[3], c->src[4], flat);
     return QN_OK;
 }
 

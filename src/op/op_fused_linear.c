@@ -111,6 +111,28 @@ qn_status qn_infer_linear_glu(qn_infer_call *c) {
     return QN_OK;
 }
 
+/* Rows of a and b are gated, then go to their experts: what mul_mat_id asks of its b is asked of both. */
+qn_status qn_infer_glu_mul_mat_id(qn_infer_call *c) {
+    const qn_tensor *as = c->src[0], *a = c->src[1], *ids = c->src[3];
+    int64_t bytes;
+    QN_TRY(qn_need_rank(c, 0, 3));
+    QN_TRY(qn_need_rank(c, 1, 3));
+    QN_TRY(qn_need_rank(c, 3, 2));
+    QN_TRY(qn_need_same_shape(c, 2, 1));
+    QN_TRY(qn_need_same_dtype(c, 2, 1));
+    QN_TRY(qn_need_extent(c, 1, 0, qn_ne(as, 0)));
+    QN_TRY(qn_need_extent(c, 3, 1, qn_ne(a, 2)));
+    QN_TRY(qn_need_divides(c, 1, 1, qn_ne(ids, 0)));
+    QN_TRY(qn_need_f64_pair(c, 1, 0));
+    if (qn_mul_overflow(qn_ne(a, 0), (int64_t)sizeof(double), &bytes))
+        return qn_reject_src(c, 1, QN_REASON_SIZE_OVERFLOW, qn_axis(a, 0), INT64_MAX, qn_ne(a, 0));
+    c->workspace = (size_t)bytes; /* one row, gated, of whatever dtype */
+    c->index_limit[3] = qn_ne(as, 2);
+    c->flops_each = 2.0 * (double)qn_ne(as, 0);
+    int64_t d[3] = {qn_ne(ids, 1), qn_ne(ids, 0), qn_ne(as, 1)};
+    return qn_out_shape(c, 0, qn_product_dtype(as), 3, d);
+}
+
 /* ---- References */
 
 /* y = x w, rounded. */
@@ -192,5 +214,27 @@ qn_status qn_ref_linear_glu(const qn_call *c) {
         qn_op_addend_apply(&second, c->src[4]);
         QN_TRY(qn_ref_glu(&glu));
     }
+    return QN_OK;
+}
+
+qn_status qn_ref_glu_mul_mat_id(const qn_call *c) {
+    const qn_attr_glu_mul_mat_id *at = c->attr;
+    const qn_tensor *y = c->dst[0], *as = c->src[0], *a = c->src[1], *b = c->src[2], *ids = c->src[3];
+    qn_attr_glu gate = qn_attr_glu_default();
+    gate.alpha = at->alpha;
+    gate.limit = at->limit;
+    if (qn_tensor_count(y) == 0) return QN_OK;
+    for (int64_t t = 0; t < qn_ne(y, 2); t++)
+        for (int64_t u = 0; u < qn_ne(y, 1); u++) {
+            int64_t own = u % qn_ne(a, 1), e = qn_index4(ids, 0, 0, t, u);
+            qn_tensor left = row_vector(a, qn_row4(a, 0, t, own)), right = row_vector(b, qn_row4(b, 0, t, own)), gated = left;
+            gated.data = c->workspace;
+            gated.stride[0] = qn_dtype_describe((qn_dtype)a->dtype)->bytes;
+            const qn_tensor *src[QN_MAX_SRC] = {&left, &right}, *dst[QN_MAX_DST] = {&gated};
+            qn_call glu = {QN_OP_glu, c->subop, 2, 1, src, dst, &gate, NULL};
+            if (qn_ne(a, 0)) QN_TRY(qn_ref_glu(&glu));
+            for (int64_t i = 0; i < qn_ne(y, 0); i++)
+                qn_put4(y, 0, t, u, i, qn_dot_rows(as, qn_row4(as, 0, e, i), &gated, c->workspace, qn_ne(as, 0)));
+        }
     return QN_OK;
 }

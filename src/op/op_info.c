@@ -13,6 +13,7 @@
 #define QN_CLASS_FLOAT_BLOCK (QN_CLASS_FLOAT | BLOCKS)
 #define QN_CLASS_I32 BIT(I32)
 #define QN_CLASS_U8 BIT(U8)
+#define QN_CLASS_BYTES (BIT(I8) | BIT(U8))
 #define QN_CLASS_U32 BIT(U32)
 #define QN_CLASS_CODES (BIT(U8) | BIT(U32))
 #define QN_CLASS_I64 BIT(I64)
@@ -171,7 +172,8 @@ static const subop_list subops[QN_OP_COUNT] = {[QN_OP_unary] = {QN_UNARY_COUNT, 
                                                [QN_OP_pool] = {QN_REDUCE_COUNT, reduce_names},
                                                [QN_OP_pool_back] = {QN_REDUCE_COUNT, reduce_names},
                                                [QN_OP_pool_tangent] = {QN_REDUCE_COUNT, reduce_names},
-                                               [QN_OP_linear_glu] = {QN_GLU_COUNT, glu_names}};
+                                               [QN_OP_linear_glu] = {QN_GLU_COUNT, glu_names},
+                                               [QN_OP_glu_mul_mat_id] = {QN_GLU_COUNT, glu_names}};
 
 /* ---- Descriptions. One function per op, because only a scope of its own can give the field macros the struct's name, which
  * offsetof needs. */
