@@ -131,6 +131,79 @@ static qn_val scan(qn_graph *g, qc_rng *rng, qn_val a, qn_val b, qc_layer layer)
     return out[1];
 }
 
+/* ---- The delta rule, step by step */
+
+static qn_val shaped(qn_graph *g, qn_val v, int rank, const int64_t *d) {
+    qn_attr_reshape at = qn_attr_reshape_default();
+    at.shape.rank = rank;
+    memcpy(at.shape.d, d, sizeof *d * (size_t)rank);
+    return qn_graph_op(g, QN_OP_reshape, 0, 1, &v, &at);
+}
+
+static qn_val arith(qn_graph *g, qn_arith f, qn_val a, qn_val b) {
+    return qn_graph_op(g, QN_OP_arith, (int)f, 2, (qn_val[]){a, b}, NULL);
+}
+
+/* One number of each row: the first of the last axis, through f. */
+static qn_val column_of(qn_graph *g, qn_val x, qn_unary f) {
+    qn_value_info info = info_of(g, x);
+    qn_attr_narrow at = qn_attr_narrow_default();
+    at.length = 1;
+    x = qn_graph_op(g, QN_OP_narrow, 0, 1, &x, &at);
+    x = qn_graph_op(g, QN_OP_unary, (int)f, 1, &x, NULL);
+    x = qn_graph_op(g, QN_OP_cont, 0, 1, &x, NULL);
+    return shaped(g, x, info.rank - 1, info.shape);
+}
+
+/* m [H, D, D] times a vector [H, D] for each head, standing up. */
+static qn_val read_by(qn_graph *g, int sums, qn_val m, qn_val row) {
+    qn_attr_matmul at = qn_attr_matmul_default();
+    at.transpose_b = 1;
+    if (!sums) return qn_graph_op(g, QN_OP_matmul, 0, 2, (qn_val[]){m, row}, &at);
+    qn_val each = arith(g, QN_ARITH_mul, m, row);
+    return qn_graph_op(g, QN_OP_sum_rows, 0, 1, &each, NULL);
+}
+
+/* in: state, q, k, v, log decay, beta. */
+static void delta_step(body *b, int sums, int64_t h, int64_t d) {
+    qn_graph *g = b->g;
+    const int64_t one[3] = {h, 1, 1}, row[3] = {h, 1, d}, column[3] = {h, d, 1}, flat[2] = {h, d};
+    qn_val decay = qn_graph_op(g, QN_OP_unary, QN_UNARY_exp, 1, &b->in[4], NULL), k = shaped(g, b->in[2], 3, row);
+    qn_val kept = arith(g, QN_ARITH_mul, b->in[0], shaped(g, decay, 3, one));
+    qn_val fresh = arith(g, QN_ARITH_sub, shaped(g, b->in[3], 3, column), read_by(g, sums, kept, k));
+    fresh = arith(g, QN_ARITH_mul, fresh, shaped(g, b->in[5], 3, one));
+    qn_val more = sums ? arith(g, QN_ARITH_mul, fresh, k) : qn_graph_op(g, QN_OP_matmul, 0, 2, (qn_val[]){fresh, k}, NULL);
+    qn_val next = arith(g, QN_ARITH_add, kept, more), y = read_by(g, sums, next, shaped(g, b->in[1], 3, row));
+    qn_graph_output(g, next, "s");
+    qn_graph_output(g, shaped(g, y, 2, flat), "y");
+}
+
+qn_val qc_delta_scan_add(qn_graph *g, qc_rng *rng, qn_val x, qn_val y) {
+    qn_value_info info = info_of(g, x);
+    int64_t h = info.shape[1], d = info.shape[2], row[3] = {h, 1, d}, column[3] = {h, d, 1}, slice[2] = {h, d};
+    qn_attr_narrow first = qn_attr_narrow_default();
+    qn_attr_scan_loop at = qn_attr_scan_loop_default();
+    body b = {0};
+    first.axis = 0;
+    first.length = 1;
+    x = qn_graph_op(g, QN_OP_l2_norm, 0, 1, &x, NULL);
+    y = qn_graph_op(g, QN_OP_unary, QN_UNARY_tanh, 1, &y, NULL);
+    qn_val start = shaped(g, qn_graph_op(g, QN_OP_narrow, 0, 1, &y, &first), 2, slice);
+    qn_val state = arith(g, QN_ARITH_mul, shaped(g, start, 3, column), shaped(g, start, 3, row)),
+           out[2] = {QN_VAL_NONE, QN_VAL_NONE};
+    qn_val decay = column_of(g, y, QN_UNARY_abs), src[6] = {state, y, x, y, QN_VAL_NONE, column_of(g, y, QN_UNARY_sigmoid)};
+    src[4] = qn_graph_op(g, QN_OP_unary, QN_UNARY_neg, 1, &decay, NULL);
+    if (qn_graph_create(0, &b.g) != QN_OK) return QN_VAL_NONE;
+    for (int i = 0; i < 6; i++) take(&b, g, src[i], i > 0);
+    delta_step(&b, (int)qc_below(rng, 2), h, d);
+    at.n_carry = 1;
+    at.n_xs = 5;
+    at.body = b.g;
+    qn_graph_apply(g, QN_OP_scan_loop, 0, 6, src, &at, 2, out);
+    qn_graph_destroy(b.g);
+    return out[1];
+}
+
 static int made[3];
 
 qn_val qc_bodies_add(qn_graph *g, qc_rng *rng, qn_val a, qn_val b, qc_layer layer) {

@@ -14,6 +14,9 @@ typedef struct qc_layer {
 
 /* a and b have one float dtype and one shape, which for a scan has two axes at least. QN_VAL_NONE after an error. */
 qn_val qc_bodies_add(qn_graph *g, qc_rng *rng, qn_val a, qn_val b, qc_layer layer);
+/* A scan over the first axis of x [T, H, D] whose body is one step of the delta rule, with sums of products or with products; what it
+ * reads, in the shape of x. */
+qn_val qc_delta_scan_add(qn_graph *g, qc_rng *rng, qn_val x, qn_val y);
 /* Fails unless every kind was made. */
 void qc_bodies_end(void);
 

@@ -40,6 +40,7 @@ static const char *lay_out(const frame *f) {
         void *data = take(f->e, (size_t)bytes);
         if (!data) return no_room(f->e);
         qn_tensor_init(&f->value[v], info.dtype, info.rank, info.shape, data, bytes);
+        if (info.kind == QN_VALUE_PARAM) f->value[v].flags = QN_TENSOR_PARAM;
         if (info.kind == QN_VALUE_CONSTANT) memcpy(data, qn_graph_constant_data(f->g, v), (size_t)bytes);
     }
     return NULL;
@@ -156,7 +157,10 @@ static const char *run_plain(const frame *f, const qn_node_info *n) {
                     .workspace = workspace,
                     .workspace_size = sizeof workspace};
     for (int i = 0; i < n->n_src; i++) q.src[i] = n->src[i] == QN_VAL_NONE ? NULL : &f->value[n->src[i]];
-    for (int i = 0; i < n->n_out; i++) q.dst[i] = &f->value[n->out[i]];
+    for (int i = 0; i < n->n_out; i++) {
+        if (i < n->n_src && (qn_op_describe(n->op)->src[i].flags & QN_SLOT_STATE)) f->value[n->out[i]] = *q.src[i];
+        q.dst[i] = &f->value[n->out[i]];
+    }
     if (qn_op_describe(n->op)->is_view && qn_infer(&q, view, &n_out, &r) == QN_OK) /* made dense */
         q = (qn_request){.size = sizeof q,
                          .version = QN_REQUEST_VERSION,

@@ -23,6 +23,7 @@ typedef struct maker {
     qn_val stream[MOST_STREAM]; /* values of shape [2, 3, 4] */
     int n;
     qn_val w[3], wide, bias, gamma, number[6];
+    qn_val position; /* in caches; QN_VAL_NONE once they were written */
 } maker;
 
 static int draw(maker *m, int n) { return (int)qc_below(&m->rng, n); }
@@ -195,12 +196,27 @@ static qn_val waste(maker *m, qn_val x) {
 /* Passes go into bodies as well. */
 static qn_val bodies(maker *m, qn_val x) { return qc_bodies_add(m->g, &m->rng, x, pick(m), (qc_layer){m->w[0], m->bias}); }
 
+static qn_val delta_scan(maker *m, qn_val x) { return qc_delta_scan_add(m->g, &m->rng, x, pick(m)); }
+
+/* Tokens into two caches, once in a graph, and out of them again; now and then one is read before the other is written. */
+static qn_val caches(maker *m, qn_val x) {
+    static const int64_t slots[] = {3, 8, 4}, turn[] = {1, 0, 2};
+    if (m->position == QN_VAL_NONE) return x;
+    qn_val k = qn_graph_param(m->g, "keys", m->dtype, 3, slots), v = qn_graph_param(m->g, "values", m->dtype, 3, slots);
+    k = qn_graph_op(m->g, QN_OP_cache_write, 0, 3, (qn_val[]){k, x, m->position}, NULL);
+    qn_val early = draw(m, 4) ? QN_VAL_NONE : narrow(m, k, 1, 0, 2);
+    if (early != QN_VAL_NONE) m->stream[m->n++] = op1(m, QN_OP_unary, QN_UNARY_tanh, permute(m, early, 3, turn), NULL);
+    v = qn_graph_op(m->g, QN_OP_cache_write, 0, 3, (qn_val[]){v, pick(m), m->position}, NULL);
+    m->position = QN_VAL_NONE;
+    return permute(m, arith(m, QN_ARITH_add, narrow(m, k, 1, 1, 2), narrow(m, v, 1, 6, 2)), 3, turn);
+}
+
 static qn_val bounded(maker *m, qn_val x) { return op1(m, QN_OP_unary, QN_UNARY_tanh, x, NULL); }
 
 static void add_pattern(maker *m) {
-    static qn_val (*const patterns[])(maker *, qn_val) = {dense_layer, dense_layer, norm_of_sum,  projections,  two_products,
-                                                          chain,       chain,       parts_joined, idle_algebra, views,
-                                                          transposed,  waste,       bodies,       norms_of_one};
+    static qn_val (*const patterns[])(maker *, qn_val) = {
+        dense_layer,  dense_layer, norm_of_sum, projections, two_products, chain,        chain,      parts_joined,
+        idle_algebra, views,       transposed,  waste,       bodies,       norms_of_one, delta_scan, caches};
     qn_val x = pick(m);
     qn_val y = patterns[draw(m, (int)(sizeof patterns / sizeof *patterns))](m, x);
     if (draw(m, 3) == 0) y = bounded(m, y);
@@ -228,6 +244,7 @@ static qn_graph *make(uint64_t seed, qn_dtype *dtype) {
     m.bias = qn_graph_param(m.g, "bias", m.dtype, 1, row);
     m.gamma = qn_graph_param(m.g, "gamma", m.dtype, 1, row);
     for (int i = 0; i < 6; i++) m.number[i] = constant(&m, numbers[i]);
+    m.position = qn_graph_constant(m.g, QN_DTYPE_I32, 1, (const int64_t[]){1}, (const int32_t[]){7}, sizeof(int32_t));
     for (int i = 3 + draw(&m, 9); i > 0; i--) add_pattern(&m);
     qn_graph_output(m.g, bounded(&m, m.stream[m.n - 1]), "last");
     qn_graph_output(m.g, m.stream[2 + draw(&m, m.n - 2)], "some");

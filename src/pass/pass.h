@@ -36,14 +36,17 @@ int qn_pass_try(qn_graph *g, int op, int subop, int n_src, const qn_val *src, co
 
 /* How much of a graph there is, to take off what comes later. */
 typedef struct qn_pass_mark {
-    size_t nodes, sources, values;
+    size_t nodes, sources, values, constants;
 } qn_pass_mark;
 
-static inline qn_pass_mark qn_pass_mark_of(const qn_graph *g) { return (qn_pass_mark){g->nodes.n, g->sources.n, g->values.n}; }
+static inline qn_pass_mark qn_pass_mark_of(const qn_graph *g) {
+    return (qn_pass_mark){g->nodes.n, g->sources.n, g->values.n, g->constants.n};
+}
 static inline void qn_pass_roll_back(qn_graph *g, qn_pass_mark mark) {
     g->nodes.n = mark.nodes;
     g->sources.n = mark.sources;
     g->values.n = mark.values;
+    g->constants.n = mark.constants;
 }
 
 /* Whether a node may be computed once instead of twice, or never: it only makes its outputs out of its sources. State that is

@@ -42,16 +42,20 @@ static int is_in_match(const qn_match *m, int32_t node) {
     return 0;
 }
 
+/* Whether output k of node i of a match may have other users. */
+static int is_teed(const qn_match *m, int i, int k) { return m->tee[i] >> k & 1; }
+
 /* NULL, or why what lies inside may not vanish. */
 static const char *inside_is_needed(const fuser *f, const qn_match *m) {
     for (int i = 0; i < m->rule->n_values; i++) /* y + y: the second y is a source */
         if ((m->has_value >> i & 1) && is_in_match(m, m->g->values.at[m->value[i]].node)) return "multi-consumer";
-    for (int i = 1; i < m->n_nodes; i++) {
-        qn_val v = m->g->nodes.at[m->node[i]].out;
-        if (m->tee[i]) continue;
-        if (f->facts.is_output[v]) return "an output of the graph lies inside";
-        if (qn_pass_use_count(&f->facts, v) != uses_inside(m, v)) return "multi-consumer";
-    }
+    for (int i = 1; i < m->n_nodes; i++)
+        for (int k = 0; k < m->g->nodes.at[m->node[i]].n_out; k++) {
+            qn_val v = m->g->nodes.at[m->node[i]].out + k;
+            if (is_teed(m, i, k)) continue;
+            if (f->facts.is_output[v]) return "an output of the graph lies inside";
+            if (qn_pass_use_count(&f->facts, v) != uses_inside(m, v)) return "multi-consumer";
+        }
     return NULL;
 }
 
@@ -63,24 +67,48 @@ static int is_made_before(const fuser *f, qn_val v, int32_t node) {
     return (f->claimed[maker] >= 0 ? f->found.at[f->claimed[maker]].at : maker) < node;
 }
 
-static int reads_are_there(const fuser *f, const qn_match *m, int32_t at) {
-    for (int i = 0; i < m->rule->n_values; i++) {
-        qn_val v = m->value[i];
-        if (!(m->has_value >> i & 1)) continue;
-        if (!is_made_before(f, v, at)) return 0;
-        if (qn_pass_epoch(&f->facts, v, m->reader[i]) != qn_pass_epoch(&f->facts, v, at)) return 0;
+/* Whether something writes over a value between where the match reads it and where the replacement would. What updates it in place
+ * and is its only reader in the match goes along with it. */
+static int is_overwritten(const fuser *f, const qn_match *m, int i, int32_t at) {
+    qn_val v = m->value[i];
+    int32_t reader = m->reader[i], low = reader < at ? reader : at, high = reader < at ? at : reader;
+    if (!f->facts.written[f->facts.root[v]]) return 0;
+    for (size_t k = 0; k < f->facts.writes.n; k++) {
+        const qn_pass_write *w = &f->facts.writes.at[k];
+        if (w->root != f->facts.root[v] || w->node < low || w->node >= high) continue;
+        if (w->node != reader || uses_inside(m, v) != 1) return 1;
     }
+    return 0;
+}
+
+/* Whether a node that is not of the match reads memory between where the match updates it and where the replacement would. */
+static int is_read_between(const fuser *f, const qn_match *m, const qn_pass_write *w, int32_t at) {
+    const qn_graph *g = f->facts.g;
+    for (int32_t k = w->node < at ? w->node : at; k <= (w->node < at ? at : w->node); k++)
+        for (int i = 0; !is_in_match(m, k) && i < g->nodes.at[k].n_src; i++) {
+            qn_val v = qn_ir_sources(g, &g->nodes.at[k])[i];
+            if (v != QN_VAL_NONE && f->facts.root[v] == w->root) return 1;
+        }
+    return 0;
+}
+
+static int reads_are_there(const fuser *f, const qn_match *m, int32_t at) {
+    for (int i = 0; i < m->rule->n_values; i++)
+        if ((m->has_value >> i & 1) && (!is_made_before(f, m->value[i], at) || is_overwritten(f, m, i, at))) return 0;
+    for (size_t k = 0; k < f->facts.writes.n; k++)
+        if (is_in_match(m, f->facts.writes.at[k].node) && is_read_between(f, m, &f->facts.writes.at[k], at)) return 0;
     return 1;
 }
 
 /* The first user of an emitted value that is not part of the match; INT32_MAX when there is none. */
 static int32_t first_stranger(const fuser *f, const qn_match *m) {
     int32_t first = INT32_MAX;
-    for (int i = 1; i < m->n_nodes; i++) {
-        qn_val v = m->g->nodes.at[m->node[i]].out;
-        for (int32_t k = f->facts.first_use[v]; m->tee[i] && k < f->facts.first_use[v + 1]; k++)
-            if (!is_in_match(m, f->facts.users[k]) && f->facts.users[k] < first) first = f->facts.users[k];
-    }
+    for (int i = 1; i < m->n_nodes; i++)
+        for (int o = 0; o < m->g->nodes.at[m->node[i]].n_out; o++) {
+            qn_val v = m->g->nodes.at[m->node[i]].out + o;
+            for (int32_t k = f->facts.first_use[v]; is_teed(m, i, o) && k < f->facts.first_use[v + 1]; k++)
+                if (!is_in_match(m, f->facts.users[k]) && f->facts.users[k] < first) first = f->facts.users[k];
+        }
     return first;
 }
 
@@ -127,7 +155,7 @@ static const char *try_building(fuser *f, const qn_match *m) {
     if (!f->trial && qn_ir_rebuild(f->facts.g, NULL, NULL, NULL, &f->trial, f->run->error) != QN_OK) return "no memory";
     qn_graph *t = f->trial;
     qn_pass_mark mark = qn_pass_mark_of(t);
-    for (int k = 1; k < m->n_nodes; k++) n_out += m->tee[k];
+    for (int k = 1; k < m->n_nodes; k++) n_out += __builtin_popcount(m->tee[k]);
     if (!qn_rule_build(m, t, m->value, n_out, out)) return "the fused op does not take it";
     for (int k = 0; k < root->n_out; k++)
         if (!qn_pass_same_type(&t->values.at[out[k]], &t->values.at[root->out + k])) why = "the fused op gives another type";
@@ -155,23 +183,36 @@ static qn_status look_at(fuser *f, int32_t node) {
 
 /* ---- Replacing */
 
+/* Which values of the old graph the replacement's outputs are, QN_VAL_NONE for one that nobody needs; how many it must have. */
+static int outputs_of(const fuser *f, const qn_match *m, qn_val *was) {
+    const qn_ir_node *root = &m->g->nodes.at[m->node[0]];
+    int subop, op = qn_rule_makes(m, &subop), n = root->n_out, least = op < 0 ? 1 : qn_op_describe(op)->n_dst_min, most = n;
+    for (int i = 0; i < QN_MAX_DST; i++) was[i] = i < n ? root->out + i : QN_VAL_NONE;
+    for (int i = 1; i < m->n_nodes; i++)
+        for (int k = 0; k < m->g->nodes.at[m->node[i]].n_out; k++) {
+            qn_val v = m->g->nodes.at[m->node[i]].out + k;
+            if (!is_teed(m, i, k)) continue;
+            if (f->facts.is_output[v] || qn_pass_use_count(&f->facts, v) > uses_inside(m, v)) {
+                was[n] = v;
+                most = n + 1;
+            }
+            n++;
+        }
+    return most < least ? least : most;
+}
+
 static qn_status replace(qn_rebuild *r, const fusion *x) {
     fuser *f = r->user;
     const qn_match *m = &x->match;
-    const qn_ir_node *root = &r->from->nodes.at[m->node[0]];
     qn_val values[QN_RULE_VALUES], out[QN_MAX_DST], was[QN_MAX_DST];
-    int n_out = root->n_out;
-    for (int i = 0; i < n_out; i++) was[i] = root->out + i;
-    for (int i = 1; i < m->n_nodes; i++) {
-        qn_val v = r->from->nodes.at[m->node[i]].out;
-        if (m->tee[i] && (f->facts.is_output[v] || qn_pass_use_count(&f->facts, v) > uses_inside(m, v))) was[n_out++] = v;
-    }
+    int n_out = outputs_of(f, m, was);
     for (int i = 0; i < m->rule->n_values; i++) {
         values[i] = m->has_value >> i & 1 ? r->map[m->value[i]] : QN_VAL_NONE;
         if ((m->has_value >> i & 1) && values[i] == QN_VAL_NONE) return QN_UNEXPECTED; /* it was made sure of before */
     }
     if (!qn_rule_build(m, r->to, values, n_out, out)) return QN_UNEXPECTED; /* it was tried before it was claimed */
-    for (int i = 0; i < n_out; i++) r->map[was[i]] = out[i];
+    for (int i = 0; i < n_out; i++)
+        if (was[i] != QN_VAL_NONE) r->map[was[i]] = out[i];
     return QN_OK;
 }
 

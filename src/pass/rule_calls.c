@@ -2,7 +2,9 @@
 #include <math.h>
 
 #include "op/integer.h"
+#include "op/turbo.h"
 #include "pass/terms.h"
+#include "tensor/convert.h"
 
 #define CALL(name) static int call_##name(const qn_match *m, const qn_rule_arg *arg, qn_rule_value *result)
 #define UNUSED (void)m, (void)arg, (void)result
@@ -42,6 +44,17 @@ CALL(scaled) {
     UNUSED;
     double v = arg[0].number.f * arg[1].number.f + arg[2].number.f;
     return isfinite((float)v) && give(result, v);
+}
+
+CALL(neg) {
+    UNUSED;
+    return give(result, -arg[0].number.f);
+}
+
+CALL(decay) {
+    UNUSED;
+    double k = arg[0].number.f, l = arg[1].number.f;
+    return l < 0 && k >= 0 && k <= 1 && give(result, (1 - k) / -l);
 }
 
 CALL(not ) {
@@ -303,6 +316,67 @@ CALL(column_of) {
     for (int i = 0; i < s->rank && s->rank == x->rank; i++)
         if (s->d[i] != (i < s->rank - 1 ? x->d[i] : 1)) return 0;
     return s->rank == x->rank;
+}
+
+/* Whether a shape is that of x with an axis of 1 put in at `at`. */
+static int has_one_more(const qn_dims *s, const qn_shape *x, int at) {
+    if (s->rank != x->rank + 1) return 0;
+    for (int i = 0; i < s->rank; i++)
+        if (s->d[i] != (i < at ? x->d[i] : i == at ? 1 : x->d[i - 1])) return 0;
+    return 1;
+}
+
+CALL(stood_up) {
+    UNUSED;
+    const qn_shape *x = &value_of(m, &arg[1])->shape;
+    return has_one_more(&arg[0].number.list, x, x->rank);
+}
+
+CALL(lines_of) {
+    UNUSED;
+    const qn_shape *x = &value_of(m, &arg[1])->shape;
+    return x->rank == 2 && has_one_more(&arg[0].number.list, x, 1);
+}
+
+CALL(few_rows) {
+    UNUSED;
+    const qn_shape *ids = &value_of(m, arg)->shape;
+    int64_t tokens = ids->rank < 2 ? 1 : ids->d[ids->rank - 2];
+    return !qn_dim_is_symbolic(tokens) && tokens <= 32;
+}
+
+CALL(per_row) {
+    UNUSED;
+    const qn_shape *x = &value_of(m, &arg[1])->shape;
+    double rows = 1;
+    for (int i = 0; i < x->rank - 1; i++) {
+        if (qn_dim_is_symbolic(x->d[i])) return 0;
+        rows *= (double)x->d[i];
+    }
+    return fabs(arg[0].number.f * rows - 1) < 1e-6;
+}
+
+CALL(rest_of_one) {
+    UNUSED;
+    double p = arg[1].number.f;
+    return p >= 0 && p < 1 && fabs(arg[0].number.f + p - 1) < 1e-7;
+}
+
+CALL(number_each) {
+    UNUSED;
+    const qn_shape *a = &value_of(m, &arg[0])->shape, *b = &value_of(m, &arg[1])->shape;
+    return a->rank == 1 && b->rank == 1 && a->d[0] == 1 && b->d[0] == 1;
+}
+
+CALL(turning) {
+    UNUSED;
+    const qn_ir_value *s = value_of(m, arg);
+    if (s->kind != QN_VALUE_CONSTANT || s->shape.rank != 1 || s->shape.d[0] > QN_TURBO_WIDTH) return 0;
+    const char *data = m->g->constants.at[s->data].data;
+    int bytes = qn_dtype_describe((qn_dtype)s->shape.dtype)->bytes;
+    for (int64_t i = 0; i < s->shape.d[0]; i++)
+        if (qn_load_one((qn_dtype)s->shape.dtype, data + i * bytes) != qn_op_turbo_sign(i)) return 0;
+    return 1;
 }
 
 CALL(channels) {

@@ -8,6 +8,10 @@
  *   .?f                          any sub-op; $f is its number
  *   ^(op ..)                     a node that may have other users: its value is also an output of the replacement, the next
  *                                after those before it
+ *   @1(op ..)                    output 1 of a node with several; without, a node has one
+ *   ^1(op ..)                    output 0 of a node whose output 1 may have other users, and is treated as ^ says
+ *   #(e, e, ..)                  in a replacement: a constant of one axis, with the numbers of these expressions, of the dtype of
+ *                                the result
  *
  * An attribute is matched by a number, a dtype's name or a variable $a. One that is not mentioned must have its default, so
  * that no rule overlooks one; {..} takes all that are not mentioned, whatever they are, and in a replacement gives them to the
@@ -55,21 +59,23 @@ typedef struct qn_term_attr {
     int8_t expr; /* in a pattern a number or a variable */
 } qn_term_attr;
 
-typedef enum qn_term_kind { QN_TERM_VALUE, QN_TERM_ABSENT, QN_TERM_SPLAT, QN_TERM_NODE } qn_term_kind;
+typedef enum qn_term_kind { QN_TERM_VALUE, QN_TERM_ABSENT, QN_TERM_SPLAT, QN_TERM_NUMBERS, QN_TERM_NODE } qn_term_kind;
 
 typedef struct qn_term {
-    uint8_t kind;               /* qn_term_kind */
-    int8_t index;               /* QN_TERM_VALUE: which; QN_TERM_SPLAT: the variable, or -1 for the number */
-    int8_t optional;            /* QN_TERM_VALUE */
-    double number;              /* QN_TERM_SPLAT */
-    int16_t op;                 /* QN_TERM_NODE, and all below */
-    int16_t subop;              /* -1: any */
-    int16_t other;              /* + - * /: the seed's op as well, else -1 */
-    int8_t subop_var;           /* variable that takes any, or -1 */
-    int8_t commutes, tee, rest; /* rest: {..} */
+    uint8_t kind;          /* qn_term_kind */
+    int8_t index;          /* QN_TERM_VALUE: which; QN_TERM_SPLAT: the variable, or -1 for the number */
+    int8_t optional;       /* QN_TERM_VALUE */
+    double number;         /* QN_TERM_SPLAT */
+    int16_t op;            /* QN_TERM_NODE, and all below */
+    int16_t subop;         /* -1: any */
+    int16_t other;         /* + - * /: the seed's op as well, else -1 */
+    int8_t subop_var;      /* variable that takes any, or -1 */
+    int8_t commutes, rest; /* rest: {..} */
+    int8_t tee;            /* a bit for each output that may have other users */
+    int8_t many, output;   /* @: the node has several outputs, and this is the one */
     int8_t n_args, arg[QN_RULE_ARGS];
     int8_t n_attr;
-    qn_term_attr attr[QN_RULE_ATTRS];
+    qn_term_attr attr[QN_RULE_ATTRS]; /* QN_TERM_NUMBERS: its expressions, of no attribute */
 } qn_term;
 
 typedef struct qn_rule {
@@ -94,7 +100,7 @@ typedef struct qn_match {
     int32_t rest; /* the node of {..}, or -1 */
     int n_nodes;
     int32_t node[QN_RULE_NODES]; /* the root first */
-    uint8_t tee[QN_RULE_NODES];
+    uint8_t tee[QN_RULE_NODES];  /* a bit for each output that may have other users */
 } qn_match;
 
 /* Reads a rule's texts. 0 and a sentence in `why` when they are none; the texts are ours, so a test calls this for every row. */

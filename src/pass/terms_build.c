@@ -2,6 +2,8 @@
  * when one refuses, everything the replacement had added is taken off again. */
 #include "pass/terms.h"
 
+#include "tensor/convert.h"
+
 typedef struct builder {
     const qn_match *m;
     qn_graph *to;
@@ -48,6 +50,22 @@ static int fill_record(const builder *b, const qn_term *t, char *record) {
     return 1;
 }
 
+/* A constant of the numbers of a term. */
+static int build_numbers(const builder *b, const qn_term *t, qn_val *out) {
+    const qn_match *m = b->m;
+    qn_dtype dtype = (qn_dtype)m->g->values.at[m->g->nodes.at[m->node[0]].out].shape.dtype;
+    int64_t n = t->n_attr, each = qn_dtype_describe(dtype)->bytes;
+    char bytes[QN_RULE_ATTRS * sizeof(double)];
+    qn_rule_value v;
+    if (!qn_is_float(dtype)) return 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (!qn_rule_eval(m, t->attr[i].expr, &v)) return 0;
+        qn_store_one(dtype, bytes + i * each, v.f);
+    }
+    *out = qn_graph_constant(b->to, dtype, 1, &n, bytes, (size_t)(n * each));
+    return *out != QN_VAL_NONE;
+}
+
 static int subop_of(const builder *b, const qn_term *t) { return t->subop_var >= 0 ? (int)b->m->var[t->subop_var].i : t->subop; }
 
 static int build(const builder *b, int term, int n_out, qn_val *out) {
@@ -57,6 +75,7 @@ static int build(const builder *b, int term, int n_out, qn_val *out) {
     int n_src = 0, has_attr = t->rest || t->n_attr;
     out[0] = QN_VAL_NONE;
     if (t->kind == QN_TERM_ABSENT) return 1;
+    if (t->kind == QN_TERM_NUMBERS) return build_numbers(b, t, out);
     if (t->kind == QN_TERM_VALUE) {
         if (b->m->has_value >> t->index & 1) out[0] = b->values[t->index];
         return 1;

@@ -101,8 +101,11 @@ static int match_sources(const qn_term *t, const qn_ir_node *n, int32_t number, 
 
 /* A term that is written twice may be one node: that is noted once. */
 static int take_node(qn_match *m, int32_t number, int tee) {
-    for (int i = 0; i < m->n_nodes; i++)
-        if (m->node[i] == number) return 1;
+    for (int i = 0; i < m->n_nodes; i++) {
+        if (m->node[i] != number) continue;
+        m->tee[i] |= (uint8_t)tee;
+        return 1;
+    }
     if (m->n_nodes == QN_RULE_NODES) return 0;
     m->tee[m->n_nodes] = (uint8_t)tee;
     m->node[m->n_nodes++] = number;
@@ -122,8 +125,11 @@ static int match_node(const qn_rule *rule, int term, int32_t number, qn_match *m
     if (!match_attributes(t, n, m)) return 0;
     int nodes = m->n_nodes;
     uint32_t values = m->has_value, vars = m->has_var;
+    uint8_t tee[QN_RULE_NODES];
+    memcpy(tee, m->tee, sizeof tee);
     if (match_sources(t, n, number, 0, m)) return 1;
     if (!t->commutes || n->n_src != 2) return 0;
+    memcpy(m->tee, tee, sizeof tee);
     m->n_nodes = nodes;
     m->has_value = values;
     m->has_var = vars;
@@ -143,7 +149,7 @@ static int match_value(const qn_rule *rule, int term, qn_val v, int32_t reader, 
     if (t->kind == QN_TERM_SPLAT) return match_splat(t, v, m);
     if (t->kind == QN_TERM_NODE) {
         const qn_ir_value *made = &m->g->values.at[v];
-        return made->node >= 0 && made->output == 0 && m->g->nodes.at[made->node].n_out == 1 &&
+        return made->node >= 0 && made->output == t->output && (m->g->nodes.at[made->node].n_out == 1) == !t->many &&
                match_node(rule, term, made->node, m);
     }
     if (m->has_value >> t->index & 1) {
@@ -171,6 +177,7 @@ int qn_rule_match(const qn_rule *rule, const qn_graph *g, int32_t node, qn_match
     m->has_value = m->has_var = 0;
     m->n_nodes = 0;
     m->rest = -1;
+    memset(m->tee, 0, sizeof m->tee);
     return outputs_fit(rule, &g->nodes.at[node]) && match_node(rule, rule->pattern, node, m);
 }
 

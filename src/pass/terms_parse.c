@@ -204,11 +204,18 @@ static int attributes(reader *r, qn_term *t) {
 
 static int term(reader *r);
 
-static int node(reader *r, int tee) {
+/* What stands before a node: which of its outputs may have other users, which of several it is. */
+typedef struct prefix {
+    int tee, many, output;
+} prefix;
+
+static int node(reader *r, prefix p) {
     int at = new_term(r, QN_TERM_NODE);
     if (at < 0 || op_name(r, &r->rule->term[at]) < 0) return -1;
     qn_term *t = &r->rule->term[at];
-    t->tee = (int8_t)tee;
+    t->tee = (int8_t)p.tee;
+    t->many = (int8_t)p.many;
+    t->output = (int8_t)p.output;
     while (!accept(r, ')')) {
         if (accept(r, '{')) {
             if (attributes(r, t) < 0) return -1;
@@ -230,11 +237,40 @@ static int splat(reader *r) {
     return number(r, &r->rule->term[at].number) < 0 ? -1 : at;
 }
 
+static int numbers(reader *r) {
+    int at = new_term(r, QN_TERM_NUMBERS);
+    if (at < 0 || !accept(r, '(')) return at < 0 ? at : fail(r, "a replacement's constants are lists");
+    while (!accept(r, ')')) {
+        int e = expression(r);
+        if (e < 0) return e;
+        if (r->rule->term[at].n_attr == QN_RULE_ATTRS) return fail(r, "too many numbers");
+        r->rule->term[at].attr[r->rule->term[at].n_attr++] = (qn_term_attr){-1, (int8_t)e};
+        accept(r, ',');
+    }
+    return r->rule->term[at].n_attr ? at : fail(r, "a number is needed");
+}
+
+/* 0 and a failure when there is something before something that is no node. */
+static int prefixed(reader *r, prefix *p) {
+    *p = (prefix){0, 0, 0};
+    if (accept(r, '^')) {
+        p->many = is_digit(*r->at);
+        p->tee = 1 << (p->many ? *r->at++ - '0' : 0);
+        if (p->tee > 64) return fail(r, "no op has so many outputs") >= 0;
+    } else if (accept(r, '@')) {
+        if (!is_digit(*r->at)) return fail(r, "'@' stands before a digit") >= 0;
+        p->many = 1;
+        p->output = *r->at++ - '0';
+    }
+    blanks(r);
+    return !(p->tee || p->many) || *r->at == '(' || fail(r, "'^' and '@' stand before a node") >= 0;
+}
+
 static int term(reader *r) {
-    int tee = accept(r, '^');
-    if (accept(r, '(')) return node(r, tee);
-    if (tee) return fail(r, "'^' stands before a node");
-    if (accept(r, '#')) return r->in_pattern ? splat(r) : fail(r, "a replacement makes no constants");
+    prefix p;
+    if (!prefixed(r, &p)) return -1;
+    if (accept(r, '(')) return node(r, p);
+    if (accept(r, '#')) return r->in_pattern ? splat(r) : numbers(r);
     blanks(r);
     if (*r->at == '_' && !is_letter(r->at[1])) {
         r->at++;
