@@ -11,10 +11,10 @@
 #include "app_profile.h"
 #include "bench.h"
 
-static const char help[] = "usage: quern bench ops [--op NAME] [--dtype NAME] [--shape TEXT] [--threads N,...] [--ms N] "
+static const char help[] = "usage: quern bench ops [--op NAME] [--dtype NAME] [--shape TEXT] [-t N,...] [--ms N] "
                            "[--against FILE] [-o md|csv|json]\n\n"
                            "  --op, --dtype, --shape  only rows of that op and dtype, and whose shape has that text in it\n"
-                           "  --threads N,...         default 1 and the number of cores\n"
+                           "  -t, --threads N,...     default 1 and the number of cores\n"
                            "  --ms N                  time for each row and number of threads, default 300\n"
                            "  --against FILE          a csv of before; adds how many times as fast this is\n\n"
                            "  roof: what part of the time the op must take by the machine's bandwidth and f32 multiply-adds, "
@@ -255,7 +255,7 @@ static int take(options *o, const char *word, const char *value) {
     if (strcmp(word, "--op") == 0) return o->op = value, 2;
     if (strcmp(word, "--dtype") == 0) return o->dtype = value, 2;
     if (strcmp(word, "--shape") == 0) return o->shape = value, 2;
-    if (strcmp(word, "--threads") == 0) return take_threads(o, value);
+    if (strcmp(word, "-t") == 0 || strcmp(word, "--threads") == 0) return take_threads(o, value);
     if (strcmp(word, "--ms") == 0) return (o->ms = strtod(value, NULL)) > 0 ? 2 : 0;
     if (strcmp(word, "--against") == 0) return read_before(o, value) == APP_OK ? 2 : 0;
     if (strcmp(word, "-o") != 0) return 0;

@@ -20,7 +20,7 @@ static const char
              "  --data DIR      the four MNIST files, plain or .gz (default ../shared/data/mnist)\n"
              "  --epochs N      times over the training images (default 2)\n"
              "  --images N      only the first N training images\n"
-             "  --threads N     (default: one for each processor)\n"
+             "  -t, --threads N (default: one for each processor)\n"
              "  --seed N        of the weights and of the order of the images (default 1)\n"
              "  --device vulkan[:N]\n"
              "  --require A     fail when the accuracy is below A percent\n"
@@ -329,7 +329,7 @@ static int take(options *o, const char *word, const char *value, const char **ex
     if (strcmp(word, "--device") == 0) return o->device = value, strncmp(value, "vulkan", 6) == 0;
     if (strcmp(word, "--epochs") == 0) return whole(value, 1, 1000, &o->epochs);
     if (strcmp(word, "--images") == 0) return whole(value, BATCH, 60000, &o->images);
-    if (strcmp(word, "--threads") == 0) return whole(value, 0, 256, &o->threads);
+    if (strcmp(word, "-t") == 0 || strcmp(word, "--threads") == 0) return whole(value, 0, 256, &o->threads);
     if (strcmp(word, "--seed") == 0) return whole(value, 0, 2147483647, &o->seed);
     double *number = strcmp(word, "--require") == 0 ? &o->require : strcmp(word, "--compare") == 0 ? &o->compare : NULL;
     if (!number) return 0;
