@@ -286,6 +286,10 @@ static int describe_conv(const qn_call *c, product *p) {
     g->a = (qn_gemm_side){.data = (const char *)v->w, .along = g->k * 4, .deep = 4, .dtype = QN_DTYPE_F32};
     g->b = (qn_gemm_side){
         .data = (const char *)v->x, .along = 4, .deep = 4, .dtype = QN_DTYPE_F32, .fetch = fetch_patches, .context = &p->s};
+    if (qn_conv_is_plain(v)) {
+        g->b.fetch = NULL; /* the image is the matrix */
+        g->b.deep = p->s.channel;
+    }
     g->c = (char *)v->y;
     g->c_row = v->pixels * 4;
     g->c_column = 4;

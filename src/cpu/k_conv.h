@@ -25,6 +25,13 @@ typedef struct qn_conv {
 #define qn_conv_describe QN_K(conv_describe)
 int qn_conv_describe(const qn_call *c, qn_conv *v);
 
+/* One tap for each sample: the product of a matrix of weights and the image as it is. */
+static inline int qn_conv_is_plain(const qn_conv *v) {
+    for (int k = 0; k < QN_WINDOW_AXES; k++)
+        if (v->of[k].stride != 1 || v->of[k].pad != 0) return 0;
+    return v->taps == 1 && v->pixels == v->samples;
+}
+
 /* Activation and residual over n finished sums of y from element `at` on. The bias is in them. */
 static inline void qn_conv_finish(const qn_conv *v, int64_t at, int64_t n) {
     float *y = v->y + at;

@@ -48,7 +48,7 @@ static plan plan_of(const qn_conv *v) {
     p.rows = reach(&v->of[1], p.high);
     int64_t image = v->deep * p.row * p.rows, weights = v->deep * v->taps * p.blocks * lane_width(&p);
     p.shared = image <= weights;
-    p.in_place = p.shared && p.flat && v->of[0].stride == 1 && v->of[1].stride == 1;
+    p.in_place = p.shared && qn_conv_is_plain(v);
     p.strips = p.shared ? 1 : ceil_div(image * 4, STRIP);
     if (!p.shared && p.strips < UNITS) p.strips = UNITS;
     if (p.strips > cuttable(&p)) p.strips = cuttable(&p);
@@ -209,21 +209,20 @@ static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part)
     }
 }
 
-/* Two of them, because what they make differs: packed weights are told apart by who packed them. */
-static void pack_two(const qn_call *c, const qn_cpu_step *s, void *packed, int64_t part) {
+static void pack(const qn_call *c, const qn_cpu_step *s, void *packed, int64_t part) {
     qn_conv v;
     (void)s;
     if (!qn_conv_describe(c, &v)) return;
     plan p = plan_of(&v);
     pack_block(&v, &p, part, packed);
 }
-static void pack_four(const qn_call *c, const qn_cpu_step *s, void *packed, int64_t part) { pack_two(c, s, packed, part); }
 
 int qn_conv_direct(const qn_conv *v, qn_cpu_step *s) {
     if (v->of[2].in != 1 || v->of[2].taps != 1 || v->of[2].out != 1 || v->of[2].pad != 0) return 0;
     int64_t lanes = 2 * VF_N;
     if (ceil_div(v->channels, lanes) * lanes * 3 > v->channels * 4 || v->deep * v->taps < 32) return 0;
     plan p = plan_of(v);
+    if (!p.shared && qn_conv_is_plain(v) && v->deep < 512) return 0; /* short sums of a large image: turning the tiles shows */
     double flops = 2.0 * (double)(v->deep * v->taps * v->channels) * (double)(v->pixels * v->images * v->groups);
     s->run = run;
     s->name = "direct f32";
@@ -233,10 +232,10 @@ int qn_conv_direct(const qn_conv *v, qn_cpu_step *s) {
     s->parts[2] = flops < 2.0 * QN_CPU_PART_FLOPS ? 1 : p.parts;
     s->workspace = p.weights + p.whole + p.slot * (size_t)s->parts[2];
     if (s->constant & 2u) {
-        s->pack = p.vectors == 2 ? pack_two : pack_four;
+        s->pack = pack;
         s->pack_slot = 1;
         s->pack_parts = v->groups * p.blocks;
-        s->packed_bytes = p.weights;
+        s->packed_bytes = p.weights + (p.vectors == 2 ? 0 : LINE); /* the same weights in other lanes are told apart by size */
     }
     return 1;
 }

@@ -3,7 +3,7 @@
 #include "cpu/k_conv.h"
 #include "cpu/simd/simd_turn.h"
 
-enum { MOST = QN_CONV_PIXELS, HALF = QN_CONV_PIXELS / 2 };
+enum { MOST = QN_CONV_PIXELS, HALF = QN_CONV_PIXELS / 2, AHEAD = 512 }; /* AHEAD: floats of weights asked for before their turn */
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -12,7 +12,10 @@ INLINE void one_line(int pixels, int vectors, const float *const *at, int64_t pi
                      vf sum[MOST][4]) {
     vf line[4];
     QN_UNROLL
-    for (int v = 0; v < vectors; v++) line[v] = vf_load(w + v * VF_N);
+    for (int v = 0; v < vectors; v++) {
+        line[v] = vf_load(w + v * VF_N);
+        if (v * VF_N % 16 == 0) __builtin_prefetch(w + AHEAD + v * VF_N, 0, 3);
+    }
     QN_UNROLL
     for (int i = 0; i < pixels; i++) {
         vf one = vf_set1((at[i / 3] + offset)[i % 3 * pitch]);
