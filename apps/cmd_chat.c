@@ -207,7 +207,7 @@ int cmd_chat(int argc, char **argv) {
                               {"--predict", &own_words[3], NULL, 0}};
     int rc = sample_options(argc, argv, help, &sw, own, (int)(sizeof own / sizeof *own), &words);
     if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
-    model_catch_stop();
+    model_catch_stop_reading();
     rc = lm_open(&l, "chat", &words);
     if (rc == APP_OK) rc = lm_prepare(&l, &words, folder);
     if (rc == APP_OK) rc = talk(&l, &sw, own_words);

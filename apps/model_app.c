@@ -65,12 +65,15 @@ static void on_stop(int signal_number) {
     stopped = 1;
 }
 
-void model_catch_stop(void) {
-    struct sigaction action = {.sa_handler = on_stop, .sa_flags = SA_RESETHAND | SA_RESTART};
+static void catch_stop(int more) {
+    struct sigaction action = {.sa_handler = on_stop, .sa_flags = (int)(SA_RESETHAND | (unsigned)more)};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
 }
+
+void model_catch_stop(void) { catch_stop(SA_RESTART); }
+void model_catch_stop_reading(void) { catch_stop(0); }
 
 const volatile int *model_stopped(void) { return &stopped; }
 

@@ -33,6 +33,7 @@ int model_fail(const char *verb, const char *text);
 
 /* From now on the first Ctrl-C only sets what model_stopped tells; a second one ends the program. */
 void model_catch_stop(void);
+void model_catch_stop_reading(void); /* the same, and a read that waits ends */
 const volatile int *model_stopped(void);
 
 /* One line on standard error that is written over and over, if that is a terminal; else nothing. */

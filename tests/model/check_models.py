@@ -5,10 +5,12 @@ import array
 import glob
 import math
 import os
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 
 QUERN, DATA = sys.argv[1], sys.argv[2]
 STORIES = os.path.join(DATA, "lm", "stories260K")
@@ -221,7 +223,26 @@ def answers():
     check(code == 0 and text.count(b"\n") >= 2, f"chat: {said}")
 
 
+def interrupted():
+    """Ctrl-C while text is made, and while chat waits for a line."""
+    model = os.path.join(STORIES, "stories260K-f32.gguf")
+    for words, line in ((["run", model, "--ignore-eos", "-c", "100000", "-t", "1"], b""),
+                        (["chat", model, "--chat-template", "{{ messages[-1].content }}", "-n", "3", "-t", "1"], b"Once\n")):
+        going = subprocess.Popen([QUERN, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        going.stdin.write(line)
+        going.stdin.flush()
+        first = going.stdout.read(1)
+        time.sleep(0.5)
+        going.send_signal(signal.SIGINT)
+        try:
+            going.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            going.kill()
+        check(first and going.wait() == 130, f"{words[0]} and Ctrl-C: exit {going.returncode}")
+
+
 zoo()
+interrupted()
 stories()
 vocabularies()
 answers()
