@@ -141,13 +141,22 @@ void qn_quant_dots(const qn_quant_type *t, const qn_quant_chunk *w, int panels, 
     task k = {.w = w, .x = x, .groups = groups, .offset = t->offset, .sums = sums, .step = step};
     for (int p = 0; p < QN_DOT_PANELS && next->panels; p++) k.next[p] = next->at[p < next->panels ? p : 0];
     if (next->panels) k.lines = (next->bytes + groups * LINE - 1) / (groups * LINE);
+#ifdef QN_AT_amx
+    if (qn_quant_by_tiles(t, n) && panels == QN_TILE_PANELS) {
+        int done = n - n % QN_TILE_ROWS;
+        qn_quant_tiles(t, w, x, done, count, sums, step);
+        k.x += done;
+        k.sums += done * (int64_t)step;
+        n -= done;
+    }
+#endif
     if (n == 1 && panels == QN_DOT_PANELS_ONE) one_row[kind](&k);
-    else if (n > 1 && panels == QN_DOT_PANELS) all_rows(some_panels[kind], &k, n);
-    else
-        for (int p = 0; p < panels; p++) {
+    else if (n > 0)
+        for (int p = 0, some; p < panels; p += some) {
             task one = k;
+            some = panels - p < QN_DOT_PANELS ? 1 : QN_DOT_PANELS;
             one.w += p;
             one.sums += p * QN_PANEL;
-            all_rows(one_panel[kind], &one, n);
+            all_rows((some == 1 ? one_panel : some_panels)[kind], &one, n);
         }
 }

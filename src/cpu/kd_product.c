@@ -120,7 +120,7 @@ void qn_quant_run(const qn_quant_product *p, const qn_quant_unit *u, int64_t par
     qn_quant_chunk *w = (qn_quant_chunk *)slot;
     uint8_t *aside = (uint8_t *)slot + in_lines(UNPACKED * sizeof(qn_quant_chunk));
     float *sums = (float *)(slot + sums_at(p));
-    int width = (int)(u->end - u->panel) * QN_PANEL, abreast = u->n == 1 ? QN_DOT_PANELS_ONE : QN_DOT_PANELS;
+    int width = (int)(u->end - u->panel) * QN_PANEL, abreast = qn_quant_abreast(p->type, u->n);
     const qn_quant_row *x[QN_QUANT_ROWS];
     if (u->n == 1 && p->packed) {
         run_one(p, u, sums);

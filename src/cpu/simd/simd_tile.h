@@ -1,0 +1,24 @@
+/* The tile registers of AMX: eight of up to 16 rows of 64 bytes, for products of bytes summed in 32 bits. Numbers of registers are
+ * literals. The instructions are written out, because compilers of our range know neither what they read nor what they write. */
+#ifndef QN_CPU_SIMD_SIMD_TILE_H
+#define QN_CPU_SIMD_SIMD_TILE_H
+
+#include <stdint.h>
+
+/* What the registers hold, by number, until they are given back. */
+typedef struct tile_shapes {
+    uint8_t palette, start, none[14];
+    uint16_t bytes[16]; /* of a row */
+    uint8_t rows[16];
+} tile_shapes;
+
+static inline void tile_begin(const tile_shapes *s) { __asm__ volatile("ldtilecfg %0" : : "m"(*s)); }
+static inline void tile_end(void) { __asm__ volatile("tilerelease"); }
+
+#define TILE_ZERO(t) __asm__ volatile("tilezero %%tmm" #t : :)
+#define TILE_LOAD(t, p, step) __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t : : "r"(p), "r"((int64_t)(step)) : "memory")
+#define TILE_STORE(t, p, step) __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" : : "r"(p), "r"((int64_t)(step)) : "memory")
+/* c[i][j] += the sum over k of a[i][k] (signed) b[k / 4][4 j + k % 4] (unsigned) */
+#define TILE_DOT(c, a, b) __asm__ volatile("tdpbsud %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
+
+#endif
