@@ -1,6 +1,6 @@
 /* add, sub, mul, div of two tensors, the second tiled over the first, and arith, where either is broadcast. f32, f16 and bf16; rows
  * whose elements lie side by side, or are one number. */
-#include "cpu/kernel.h"
+#include "cpu/k_past.h"
 
 typedef void (*row_fn)(char *y, const char *a, const char *b, int64_t n);
 
@@ -75,7 +75,20 @@ static void run_flat(const qn_call *c, const qn_cpu_step *s, int phase, int64_t 
     int64_t first = 256 * qn_cpu_cut(lines, s->parts[0], part), end = 256 * qn_cpu_cut(lines, s->parts[0], part + 1);
     if (end > n) end = n;
     row_fn row = (row_fn)s->inner;
-    row(qn_at(c->dst[0], first * size), qn_at(c->src[0], first * size), qn_at(c->src[1], first * size), end - first);
+    char *y = qn_at(c->dst[0], first * size);
+    const char *a = qn_at(c->src[0], first * size), *b = qn_at(c->src[1], first * size);
+    n = end - first;
+    if (!qn_past_is(c->dst[0], c->src, c->n_src)) {
+        row(y, a, b, n);
+        return;
+    }
+    _Alignas(64) char tile[QN_PAST_TILE];
+    for (int64_t some; n > 0; n -= some, y += some * size, a += some * size, b += some * size) {
+        some = qn_past_some(y, n, size);
+        row(tile, a, b, some);
+        qn_past_put(y, tile, some * size);
+    }
+    qn_past_end();
 }
 
 static void run_rows(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {

@@ -1,6 +1,7 @@
 /* Copies and casts of whole tensors: dup, cont, cpy, cast, concat. A copy is brought to its fewest loops; then it is rows that lie side
  * by side, or two axes that change places, which goes by squares, or single elements. */
 #include "cpu/k_copy.h"
+#include "cpu/k_past.h"
 #include "cpu/simd/simd_turn.h"
 
 enum { PIECE = 4096, SQUARE = 64 }; /* elements of a row, and of a square's side, that one unit takes */
@@ -94,6 +95,7 @@ int qn_copy_plan(const qn_tensor *dst, const qn_tensor *src, qn_copy_loops *l) {
     l->src = a.data ? qn_at(&a, 0) : NULL;
     l->dst = b.data ? qn_at(&b, 0) : NULL;
     l->size = from->bytes;
+    l->past = qn_past_is(dst, &src, 1);
     int mixed = a.dtype != b.dtype && (qn_is_block(a.dtype) || qn_is_block(b.dtype));
     int rank = a.rank > b.rank ? a.rank : b.rank;
     for (int k = rank - 1; k > 0; k--) add_axis(l, qn_ne(&a, k), qn_nb(&a, k), qn_nb(&b, k));
@@ -170,6 +172,20 @@ static void copy_elements(const char *src, int64_t step, char *dst, int64_t to, 
     }
 }
 
+static void convert_piece(const qn_copy_loops *l, const char *src, char *dst, int64_t n) {
+    int64_t size = qn_dtype_describe((qn_dtype)l->to)->bytes;
+    if (!l->past) {
+        qn_copy_row(l->from, src, l->to, dst, n);
+        return;
+    }
+    _Alignas(64) char tile[QN_PAST_TILE];
+    for (int64_t some; n > 0; n -= some, dst += some * size, src += some * l->size) {
+        some = qn_past_some(dst, n, size);
+        qn_copy_row(l->from, src, l->to, tile, some);
+        qn_past_put(dst, tile, some * size);
+    }
+}
+
 /* n elements from element `first` of a row. */
 static void copy_piece(const qn_copy_loops *l, const char *src, char *dst, int64_t first, int64_t n) {
     int last = l->n - 1;
@@ -184,12 +200,13 @@ static void copy_piece(const qn_copy_loops *l, const char *src, char *dst, int64
     dst += first * to;
     if (l->extent[last] == 1) step = l->size, to = b->bytes;
     if (l->from == l->to) {
-        if (step == l->size && to == l->size) memmove(dst, src, (size_t)(n * l->size));
+        if (step == l->size && to == l->size && l->past) qn_past_put(dst, src, n * l->size);
+        else if (step == l->size && to == l->size) memmove(dst, src, (size_t)(n * l->size));
         else copy_elements(src, step, dst, to, n, l->size);
         return;
     }
     if (step == l->size && to == b->bytes) {
-        qn_copy_row(l->from, src, l->to, dst, n);
+        convert_piece(l, src, dst, n);
         return;
     }
     float in[64], out[64]; /* of any of the float types */
@@ -223,6 +240,7 @@ void qn_copy_units(const qn_copy_loops *l, int64_t first, int64_t end) {
         turn_square(src + x * l->size + y * l->from_step[last], l->from_step[last], dst + x * l->to_step[last - 1] + y * l->size,
                     l->to_step[last - 1], h, w, l->size);
     }
+    if (l->past) qn_past_end();
 }
 
 /* ---- Ops */

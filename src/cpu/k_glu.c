@@ -1,6 +1,7 @@
 /* glu with all its gates and glu_back, scale and clamp: what is computed element by element with a few constants. */
 #include "cpu/k_gate.h"
 #include "cpu/k_lanes.h"
+#include "cpu/k_past.h"
 
 /* ---- glu: u is gated, v is what it is multiplied with */
 
@@ -28,8 +29,9 @@ QN_INLINE void slopes_of(int sub, vf u, vf v, const attrs *p, vf *du, vf *dv) {
 }
 
 QN_INLINE void glu_row(uint32_t dtype, int sub, char *y, const char *u, const char *v, int64_t n, const attrs *p) {
-    for (int64_t i = 0; i < n; i += VF_N)
-        qn_lanes_put_at(dtype, y, i, qn_gate_of(sub, qn_lanes_at(dtype, u, i, n), qn_lanes_at(dtype, v, i, n), p), n);
+    int64_t i = 0;
+    for (; i + VF_N <= n; i += VF_N) qn_lanes_put(dtype, y, i, qn_gate_of(sub, qn_lanes(dtype, u, i), qn_lanes(dtype, v, i), p));
+    if (i < n) qn_lanes_put_at(dtype, y, i, qn_gate_of(sub, qn_lanes_at(dtype, u, i, n), qn_lanes_at(dtype, v, i, n), p), n);
 }
 
 QN_INLINE void back_row(uint32_t dtype, int sub, char *du, char *dv, const char *g, const char *u, const char *v, int64_t n,
@@ -104,6 +106,8 @@ static void run_glu(const qn_call *c, const qn_cpu_step *s, int phase, int64_t p
     (void)phase;
     const qn_tensor *y = c->dst[0], *a = c->src[0], *b = c->n_src > 1 ? c->src[1] : NULL;
     int64_t units = pieces_of(y), end = qn_cpu_cut(units, s->parts[0], part + 1), size = y->dtype == QN_DTYPE_F32 ? 4 : 2;
+    int past = qn_past_is(y, c->src, c->n_src);
+    _Alignas(64) char tile[4 * COLUMNS];
     for (int64_t unit = qn_cpu_cut(units, s->parts[0], part); unit < end; unit++) {
         int64_t row, first, n;
         const char *u, *v;
@@ -112,8 +116,11 @@ static void run_glu(const qn_call *c, const qn_cpu_step *s, int phase, int64_t p
         qn_rows_begin_at(&it, y->rank, y->shape, row);
         halves(&it, a, b, c->attr, &u, &v);
         first *= size;
-        gates[c->subop].forward(y->dtype, qn_row(&it, y) + first, u + first, v + first, n, c->attr);
+        char *to = qn_row(&it, y) + first;
+        gates[c->subop].forward(y->dtype, past ? tile : to, u + first, v + first, n, c->attr);
+        if (past) qn_past_put(to, tile, n * size);
     }
+    if (past) qn_past_end();
 }
 
 static int same_rows(const qn_call *c, uint32_t dtype) {
@@ -161,11 +168,14 @@ int QN_K(glu_back)(const qn_call *c, qn_cpu_step *s) {
 /* ---- scale and clamp */
 
 QN_INLINE void scale_row(uint32_t dtype, char *y, const char *x, int64_t n, vf a, vf b) {
-    for (int64_t i = 0; i < n; i += VF_N) qn_lanes_put_at(dtype, y, i, vf_fma(a, qn_lanes_at(dtype, x, i, n), b), n);
+    int64_t i = 0;
+    for (; i + VF_N <= n; i += VF_N) qn_lanes_put(dtype, y, i, vf_fma(a, qn_lanes(dtype, x, i), b));
+    if (i < n) qn_lanes_put_at(dtype, y, i, vf_fma(a, qn_lanes_at(dtype, x, i, n), b), n);
 }
 QN_INLINE void clamp_row(uint32_t dtype, char *y, const char *x, int64_t n, vf a, vf b) {
-    for (int64_t i = 0; i < n; i += VF_N)
-        qn_lanes_put_at(dtype, y, i, qn_limit_high(qn_limit_low(qn_lanes_at(dtype, x, i, n), a), b), n);
+    int64_t i = 0;
+    for (; i + VF_N <= n; i += VF_N) qn_lanes_put(dtype, y, i, qn_limit_high(qn_limit_low(qn_lanes(dtype, x, i), a), b));
+    if (i < n) qn_lanes_put_at(dtype, y, i, qn_limit_high(qn_limit_low(qn_lanes_at(dtype, x, i, n), a), b), n);
 }
 
 typedef void (*map_fn)(uint32_t dtype, char *y, const char *x, int64_t n, vf a, vf b);
@@ -184,17 +194,26 @@ static void run_map(const qn_call *c, const qn_cpu_step *s, int64_t part, map_fn
     const qn_tensor *y = c->dst[0], *x = c->src[0];
     int64_t units = s->n[0] ? (s->n[0] + COLUMNS - 1) / COLUMNS : pieces_of(y);
     int64_t end = qn_cpu_cut(units, s->parts[0], part + 1), size = y->dtype == QN_DTYPE_F32 ? 4 : 2;
+    int past = qn_past_is(y, c->src, c->n_src);
+    _Alignas(64) char tile[4 * COLUMNS];
     for (int64_t unit = qn_cpu_cut(units, s->parts[0], part); unit < end; unit++) {
         int64_t row, first = unit * COLUMNS, n = s->n[0] - first < COLUMNS ? s->n[0] - first : COLUMNS;
         qn_rows it;
+        char *to;
+        const char *from;
         if (s->n[0]) {
-            map(y->dtype, qn_at(y, first * size), qn_at(x, first * size), n, vf_set1(a), vf_set1(b));
-            continue;
+            to = qn_at(y, first * size);
+            from = qn_at(x, first * size);
+        } else {
+            piece_of(y, unit, &row, &first, &n);
+            qn_rows_begin_at(&it, y->rank, y->shape, row);
+            to = qn_row(&it, y) + first * size;
+            from = qn_row(&it, x) + first * size;
         }
-        piece_of(y, unit, &row, &first, &n);
-        qn_rows_begin_at(&it, y->rank, y->shape, row);
-        map(y->dtype, qn_row(&it, y) + first * size, qn_row(&it, x) + first * size, n, vf_set1(a), vf_set1(b));
+        map(y->dtype, past ? tile : to, from, n, vf_set1(a), vf_set1(b));
+        if (past) qn_past_put(to, tile, n * size);
     }
+    if (past) qn_past_end();
 }
 
 /* n[0]: how many elements when both are dense and rows do not matter, 0 otherwise. */

@@ -1,13 +1,14 @@
 /* unary and unary_back in f32, f16 and bf16 over dense tensors: a row of unary.def is an expression here, computed in f32. xielu, which
  * has parameters, is left to the reference. */
-#include "cpu/kernel.h"
+#include "cpu/k_past.h"
 #include "cpu/simd/simd_act.h"
 
 /* The sub-ops that have a kernel, forward and backward. */
-#define EACH(DO)                                                                                                  \
-    DO(abs)                                                                                                       \
-    DO(sgn) DO(neg) DO(step) DO(tanh) DO(elu) DO(relu) DO(sigmoid) DO(gelu) DO(gelu_quick) DO(silu) DO(hardswish) \
-        DO(hardsigmoid) DO(exp) DO(expm1) DO(softplus) DO(gelu_erf)
+#define EACH(DO)                                                                                                          \
+    DO(abs)                                                                                                               \
+    DO(sgn)                                                                                                               \
+    DO(neg) DO(step) DO(tanh) DO(elu) DO(relu) DO(sigmoid) DO(gelu) DO(gelu_quick) DO(silu) DO(hardswish) DO(hardsigmoid) \
+        DO(exp) DO(expm1) DO(softplus) DO(gelu_erf)
 
 typedef void (*run_fn)(char *y, const char *g, const char *x, int64_t n);
 
@@ -52,7 +53,21 @@ static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part)
     int64_t n = s->n[0], size = s->n[1], chunks = (n + CHUNK - 1) / CHUNK;
     int64_t first = CHUNK * qn_cpu_cut(chunks, s->parts[0], part), end = CHUNK * qn_cpu_cut(chunks, s->parts[0], part + 1);
     if (end > n) end = n;
-    ((run_fn)s->inner)(qn_at(c->dst[0], first * size), qn_at(g, first * size), qn_at(x, first * size), end - first);
+    char *y = qn_at(c->dst[0], first * size);
+    const char *gp = qn_at(g, first * size), *xp = qn_at(x, first * size);
+    run_fn inner = (run_fn)s->inner;
+    n = end - first;
+    if (!qn_past_is(c->dst[0], c->src, c->n_src)) {
+        inner(y, gp, xp, n);
+        return;
+    }
+    _Alignas(64) char tile[QN_PAST_TILE];
+    for (int64_t some; n > 0; n -= some, y += some * size, gp += some * size, xp += some * size) {
+        some = qn_past_some(y, n, size);
+        inner(tile, gp, xp, some);
+        qn_past_put(y, tile, some * size);
+    }
+    qn_past_end();
 }
 
 static int prepare(const qn_call *c, qn_cpu_step *s, const run_fn *by_dtype, const char *name) {

@@ -35,22 +35,20 @@ static inline vf d_sigmoid(vf x) {
     vf s = vf_sigmoid(x);
     return s * vf_sigmoid(f_neg(x));
 }
-static inline vf gelu_gate(vf x) {
-    vf u = SET(0.797884561f) * x * vf_fma(SET(0.044715f) * x, x, ONE);
-    return vf_sigmoid(u + u); /* (1 + tanh u) / 2 */
-}
-static inline vf f_gelu(vf x) { return gate(x, gelu_gate(x)); }
+/* Twice the u of (1 + tanh u) / 2, which is the sigmoid of it. */
+static inline vf gelu_twice(vf x) { return SET(1.59576912f) * x * vf_fma(SET(0.044715f) * x, x, ONE); }
+static inline vf f_gelu(vf x) { return vf_over_sigmoid(x, gelu_twice(x)); }
 static inline vf d_gelu(vf x) {
-    vf s = gelu_gate(x), u = SET(1.59576912f) * vf_fma(SET(0.134145f) * x, x, ONE);
+    vf s = vf_sigmoid(gelu_twice(x)), u = SET(1.59576912f) * vf_fma(SET(0.134145f) * x, x, ONE);
     vf bend = s * (ONE - s);
     return s + vf_select(bend == vf_zero(), vf_zero(), x * bend * u);
 }
-static inline vf f_gelu_quick(vf x) { return gate(x, vf_sigmoid(SET(1.702f) * x)); }
+static inline vf f_gelu_quick(vf x) { return vf_over_sigmoid(x, SET(1.702f) * x); }
 static inline vf d_gelu_quick(vf x) {
     vf s = vf_sigmoid(SET(1.702f) * x), bend = s * (ONE - s);
     return s + vf_select(bend == vf_zero(), vf_zero(), SET(1.702f) * x * bend);
 }
-static inline vf f_silu(vf x) { return gate(x, vf_sigmoid(x)); }
+static inline vf f_silu(vf x) { return vf_over_sigmoid(x, x); }
 static inline vf d_silu(vf x) {
     vf s = vf_sigmoid(x), bend = s * (ONE - s);
     return s + vf_select(bend == vf_zero(), vf_zero(), x * bend);

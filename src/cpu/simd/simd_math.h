@@ -95,11 +95,22 @@ static inline vf vf_exp_below(vf x) {
     return vf_select(x < low, vf_zero(), e * vf_two_to(n));
 }
 
-/* From e^-|x|, so that neither end overflows. */
-static inline vf vf_sigmoid(vf x) {
-    vf e = vf_exp_below(vf_zero() - vf_abs(x)), d = vf_set1(1.0f) / (vf_set1(1.0f) + e);
-    return vf_select(x < vf_zero(), e * d, d);
+/* a / (1 + e^-x), 0 where x is below -87 and the quotient next to nothing. -x = n ln 2 + r; n is added to a number so large that it
+ * has no fraction, whose last bits it then is; e^r is a polynomial fitted to 3e-9. Below -87 anything may come out before the end. */
+static inline vf vf_over_sigmoid(vf a, vf x) {
+    vf low = vf_set1(-87.0f), large = vf_set1(12582912.0f), one = vf_set1(1.0f), c = vf_min(vf_set1(87.0f), x); /* NaN passes */
+    vf z = vf_fma(c, vf_set1(-1.44269504f), large), n = large - z;                                              /* -n */
+    vf r = vf_fma(n, vf_set1(-1.42860677e-6f), vf_fma(n, vf_set1(-0.693145752f), c));                           /* -r */
+    vf p = vf_set1(1.38145592e-3f);
+    p = vf_fma(p, r, vf_set1(-8.3687352e-3f));
+    p = vf_fma(p, r, vf_set1(4.1668389e-2f));
+    p = vf_fma(p, r, vf_set1(-1.66665211e-1f));
+    p = vf_fma(p, r, vf_set1(4.9999994e-1f));
+    p = vf_fma(vf_fma(p, r, vf_set1(-1.0f)), r, one);
+    vf y = a / vf_fma(p, vf_of_bits((vi_bits(z) << 23) + vi_set1(0x3f800000)), one);
+    return vf_of_bits(vi_bits(y) & ~(x < low));
 }
+static inline vf vf_sigmoid(vf x) { return vf_over_sigmoid(vf_set1(1.0f), x); }
 
 /* erfc(x) for x >= 0.75: e^-x^2 times a polynomial of 3 / (3 + x), fitted to 1e-9. x^2 is taken in two parts, because an error
  * in it is multiplied by itself. */

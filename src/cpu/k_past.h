@@ -1,0 +1,50 @@
+/* Results that no cache will keep are written past the caches: a line that is stored whole then need not be read first, which is a
+ * quarter to a third of what most ops move. A kernel computes a tile at a time and hands it over; the numbers are the same. */
+#ifndef QN_CPU_K_PAST_H
+#define QN_CPU_K_PAST_H
+
+#include "cpu/kernel.h"
+
+enum { QN_PAST_BYTES = 1 << 24, QN_PAST_TILE = 4096 };
+
+/* Whether y is large enough, and not written over what is read, which is then in the cache anyway. */
+static inline int qn_past_is(const qn_tensor *y, const qn_tensor *const *src, int n_src) {
+#if defined(__AVX2__)
+    double bytes = (double)qn_tensor_count(y) * qn_dtype_describe((qn_dtype)y->dtype)->bytes;
+    for (int i = 0; i < n_src; i++)
+        if (src[i] && src[i]->data == y->data) return 0;
+    return bytes >= QN_PAST_BYTES;
+#else
+    (void)y, (void)src, (void)n_src;
+    return 0;
+#endif
+}
+
+/* How many of n elements the next tile takes: from the second tile on each begins with a line. */
+static inline int64_t qn_past_some(const char *y, int64_t n, int64_t size) {
+    int64_t most = (QN_PAST_TILE - (int64_t)((uintptr_t)y & 63)) / size;
+    return n < most ? n : most;
+}
+
+static inline void qn_past_put(char *y, const char *x, int64_t bytes) {
+#if defined(__AVX2__)
+    int64_t head = -(int64_t)(uintptr_t)y & 63, i;
+    if (head > bytes) head = bytes;
+    memcpy(y, x, (size_t)head);
+    for (i = head; i + 64 <= bytes; i += 64) {
+        _mm256_stream_si256((__m256i *)(void *)(y + i), _mm256_loadu_si256((const __m256i *)(const void *)(x + i)));
+        _mm256_stream_si256((__m256i *)(void *)(y + i + 32), _mm256_loadu_si256((const __m256i *)(const void *)(x + i + 32)));
+    }
+    memcpy(y + i, x + i, (size_t)(bytes - i));
+#else
+    memcpy(y, x, (size_t)bytes);
+#endif
+}
+/* Such stores are seen in no order by others until this. */
+static inline void qn_past_end(void) {
+#if defined(__AVX2__)
+    _mm_sfence();
+#endif
+}
+
+#endif

@@ -1,0 +1,94 @@
+/* Results too large for the caches are stored another way, and are the same bits: an op over all of a large tensor against the same op
+ * over pieces of it, from addresses that begin no line, by two threads. */
+#define _DEFAULT_SOURCE /* setenv */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmocka_setup.h"
+#include "cpu/cpu.h"
+#include "cpu/k_past.h"
+
+enum { COUNT = QN_PAST_BYTES / 2 + 37, SLICE = 1 << 19, PIECES = (COUNT + SLICE - 1) / SLICE };
+
+typedef struct op_case {
+    int op, subop, n_src;
+    qn_dtype to;
+} op_case;
+
+static const op_case cases[] = {
+    {QN_OP_add, 0, 2, QN_DTYPE_F32},   {QN_OP_unary, QN_UNARY_silu, 1, QN_DTYPE_F32},
+    {QN_OP_scale, 0, 1, QN_DTYPE_F32}, {QN_OP_glu, QN_GLU_swiglu, 2, QN_DTYPE_F32},
+    {QN_OP_cpy, 0, 2, QN_DTYPE_F32},   {QN_OP_cpy, 0, 2, QN_DTYPE_F16},
+};
+
+static float *a, *b, *whole, *pieces;
+
+static void run(qn_context *context, const op_case *k, int64_t first, int64_t n, float *to) {
+    qn_tensor ta, tb, ty;
+    qn_result r;
+    qn_attr_scale scale = qn_attr_scale_default();
+    scale.s = 0.3f;
+    size_t size = k->to == QN_DTYPE_F32 ? 4 : 2;
+    qn_tensor_init(&ta, QN_DTYPE_F32, 1, &n, a + first, (size_t)n * 4);
+    qn_tensor_init(&tb, QN_DTYPE_F32, 1, &n, b + first, (size_t)n * 4);
+    qn_tensor_init(&ty, k->to, 1, &n, (char *)to + (size_t)first * size, (size_t)n * size);
+    qn_request q = {.size = sizeof q, .version = QN_REQUEST_VERSION, .op = (uint16_t)k->op, .subop = (uint16_t)k->subop};
+    q.n_src = (uint16_t)k->n_src;
+    q.n_dst = 1;
+    q.src[0] = &ta;
+    if (k->n_src > 1) q.src[1] = k->op == QN_OP_cpy ? &ty : &tb;
+    q.dst[0] = &ty;
+    if (k->op == QN_OP_scale) q.attr = &scale;
+    if (qn_dispatch(context, &q, &r) == QN_OK) return;
+    char text[300];
+    qn_result_format(&r, text, sizeof text);
+    fail_msg("%s", text);
+}
+
+static void check_level(const char *level) {
+    qn_context *context;
+    qn_pool *pool;
+    setenv("QUERN_CPU", level, 1);
+    assert_int_equal(qn_pool_create(2, &pool), QN_OK);
+    qn_context_options options = {.size = sizeof options, .pool = pool};
+    assert_int_equal(qn_context_create(&options, &context), QN_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        memset(whole, 0xff, (size_t)COUNT * 4);
+        memset(pieces, 0, (size_t)COUNT * 4);
+        run(context, &cases[i], 0, COUNT, whole);
+        for (int64_t p = 0; p < PIECES; p++)
+            run(context, &cases[i], p * SLICE, p == PIECES - 1 ? COUNT - p * SLICE : SLICE, pieces);
+        assert_memory_equal(whole, pieces, (size_t)COUNT * (cases[i].to == QN_DTYPE_F32 ? 4 : 2));
+    }
+    qn_context_destroy(context);
+    qn_pool_destroy(pool);
+    unsetenv("QUERN_CPU");
+}
+
+static void the_same_bits(void **state) {
+    (void)state;
+    float *room = malloc(((size_t)COUNT * 4 + 16) * 4);
+    assert_non_null(room);
+    a = room + 3;
+    b = a + COUNT + 3;
+    whole = b + COUNT + 3;
+    pieces = whole + COUNT + 3;
+    for (int64_t i = 0; i < COUNT; i++) {
+        a[i] = (float)(i * 7919 % 20011) * 1e-3f - 10;
+        b[i] = (float)(i * 104729 % 10007) * 1e-3f;
+    }
+    uint32_t have = qn_cpu_levels();
+    int n = 0;
+    for (int level = 0; level < QN_CPU_LEVEL_COUNT; level++)
+        if ((have >> level & 1) && (level == QN_CPU_LEVEL_avx2 || level == QN_CPU_LEVEL_avx512 || level == QN_CPU_LEVEL_neon)) {
+            check_level(qn_cpu_level_name(level));
+            n++;
+        }
+    if (!n) check_level("c");
+    free(room);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_same_bits)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
