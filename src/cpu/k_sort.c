@@ -1,0 +1,197 @@
+/* argsort, top_k, top_k_pairs and argmax over rows of f32. An element and its index make one number of 64 bits whose order is the op's
+ * order (NaN above everything, both zeros equal, equal keys by ascending index), so no algorithm can change the result: all of a row
+ * is sorted by the bytes of the key, the few largest are kept in a heap behind a filter of vectors. */
+#include <math.h>
+
+#include "cpu/kernel.h"
+
+enum { PARTS = 8, FEW = 48, HEAP_SHARE = 16 };
+
+/* Ascending in key order; descending, the key is turned round and the index is not. */
+static inline uint64_t item_of(float x, int64_t i, int descending) {
+    uint32_t b;
+    float plain = x + 0.0f; /* -0 is 0 */
+    memcpy(&b, &plain, sizeof b);
+    uint32_t key = x != x ? UINT32_MAX : b >> 31 ? ~b : b | 0x80000000u;
+    return (uint64_t)(descending ? ~key : key) << 32 | (uint32_t)i;
+}
+
+/* ---- All of a row */
+
+static void insert_sort(uint64_t *a, int64_t n) {
+    for (int64_t i = 1; i < n; i++) {
+        uint64_t x = a[i];
+        int64_t k = i;
+        for (; k > 0 && a[k - 1] > x; k--) a[k] = a[k - 1];
+        a[k] = x;
+    }
+}
+
+/* By the four bytes of the key, lowest first; items come in order of their indices, which each pass keeps. */
+static const uint64_t *radix_sort(uint64_t *a, uint64_t *spare, int64_t n) {
+    int64_t count[4][256] = {{0}};
+    for (int64_t i = 0; i < n; i++)
+        for (int b = 0; b < 4; b++) count[b][a[i] >> (32 + 8 * b) & 255]++;
+    for (int b = 0; b < 4; b++) {
+        int64_t at = 0;
+        if (count[b][a[0] >> (32 + 8 * b) & 255] == n) continue; /* all alike */
+        for (int v = 0; v < 256; v++) {
+            int64_t here = count[b][v];
+            count[b][v] = at;
+            at += here;
+        }
+        for (int64_t i = 0; i < n; i++) spare[count[b][a[i] >> (32 + 8 * b) & 255]++] = a[i];
+        uint64_t *swap = a;
+        a = spare;
+        spare = swap;
+    }
+    return a;
+}
+
+static const uint64_t *sort_row(const float *x, int64_t n, int descending, uint64_t *items) {
+    for (int64_t i = 0; i < n; i++) items[i] = item_of(x[i], i, descending);
+    if (n > FEW) return radix_sort(items, items + n, n);
+    insert_sort(items, n);
+    return items;
+}
+
+/* ---- The k largest: a heap of items in descending order, the last of them at its root */
+
+static void sink(uint64_t *heap, int64_t i, int64_t k) {
+    uint64_t x = heap[i];
+    for (int64_t child; (child = 2 * i + 1) < k; i = child) {
+        if (child + 1 < k && heap[child + 1] > heap[child]) child++;
+        if (heap[child] <= x) break;
+        heap[i] = heap[child];
+    }
+    heap[i] = x;
+}
+
+static void offer(uint64_t *heap, int64_t k, float x, int64_t i) {
+    uint64_t item = item_of(x, i, 1);
+    if (item >= heap[0]) return;
+    heap[0] = item;
+    sink(heap, 0, k);
+}
+
+static int any_lane(vi mask) {
+    uint64_t lane[VF_N / 2], any = 0;
+    memcpy(lane, &mask, sizeof mask);
+    for (int i = 0; i < VF_N / 2; i++) any |= lane[i];
+    return any != 0;
+}
+
+static const uint64_t *choose(const float *x, int64_t n, int64_t k, uint64_t *heap) {
+    int64_t i = 0;
+    for (; i < k; i++) heap[i] = item_of(x[i], i, 1);
+    for (int64_t p = k / 2; p-- > 0;) sink(heap, p, k);
+    for (; i + VF_N <= n; i += VF_N) { /* what is not above the least of the heap comes behind it, also when it is equal */
+        vf least = vf_set1(x[(uint32_t)heap[0]]);
+        if (!any_lane(~(vf_load(x + i) <= least))) continue;
+        for (int j = 0; j < VF_N; j++) offer(heap, k, x[i + j], i + j);
+    }
+    for (; i < n; i++) offer(heap, k, x[i], i);
+    for (int64_t last = k; last-- > 1;) {
+        uint64_t most = heap[0];
+        heap[0] = heap[last];
+        heap[last] = most;
+        sink(heap, 0, last);
+    }
+    return heap;
+}
+
+/* ---- Rows */
+
+static int by_heap(int64_t k, int64_t n) { return k <= n / HEAP_SHARE; }
+static int64_t items_of(int64_t k, int64_t n) { return by_heap(k, n) ? k : 2 * n; }
+
+static void run_rows(const qn_call *c, const qn_cpu_step *s, int64_t part, int descending, int with_values) {
+    const qn_tensor *x = c->src[0], *values = with_values ? c->dst[0] : NULL, *y = c->dst[with_values];
+    int64_t n = qn_ne(x, 0), k = qn_ne(c->dst[0], 0), rows = qn_tensor_count(x) / n,
+            end = qn_cpu_cut(rows, s->parts[0], part + 1);
+    uint64_t *items = (uint64_t *)c->workspace + part * items_of(k, n);
+    qn_rows it;
+    for (qn_rows_begin_at(&it, x->rank, x->shape, qn_cpu_cut(rows, s->parts[0], part)); it.live && it.row < end;
+         qn_rows_next(&it)) {
+        const float *row = (const float *)(const void *)qn_row(&it, x);
+        const uint64_t *sorted = by_heap(k, n) ? choose(row, n, k, items) : sort_row(row, n, descending, items);
+        int32_t *to = y ? (int32_t *)(void *)qn_row(&it, y) : NULL;
+        for (int64_t i = 0; to && i < k; i++) to[i] = (int32_t)(uint32_t)sorted[i];
+        float *kept = values ? (float *)(void *)qn_row(&it, values) : NULL;
+        for (int64_t i = 0; kept && i < k; i++) kept[i] = row[(uint32_t)sorted[i]];
+    }
+}
+
+static int is_row_of(const qn_tensor *t, uint32_t dtype) { return t->dtype == dtype && (qn_ne(t, 0) == 1 || qn_nb(t, 0) == 4); }
+
+static int prepare(const qn_call *c, qn_cpu_step *s, const char *name, qn_cpu_run_fn run, int with_values) {
+    const qn_tensor *x = c->src[0], *y = c->dst[0], *indices = c->dst[with_values];
+    int64_t count = qn_tensor_count(x), bytes;
+    if (!y || count == 0 || qn_tensor_count(y) == 0 || !is_row_of(x, QN_DTYPE_F32)) return 0;
+    if (indices && !is_row_of(indices, QN_DTYPE_I32)) return 0;
+    if (with_values && !is_row_of(y, QN_DTYPE_F32)) return 0;
+    int64_t n = qn_ne(x, 0), k = qn_ne(y, 0);
+    qn_cpu_by_rows(s, name, run, count / n, 4.0 * (double)n, by_heap(k, n) ? (double)n : 60.0 * (double)n);
+    if (s->parts[0] > PARTS) s->parts[0] = PARTS;
+    if (qn_mul_overflow(items_of(k, n), (int64_t)sizeof(uint64_t) * s->parts[0], &bytes)) return 0;
+    s->workspace = (size_t)bytes;
+    return 1;
+}
+
+static void run_argsort(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    (void)phase;
+    run_rows(c, s, part, ((const qn_attr_argsort *)c->attr)->order, 0);
+}
+static void run_top_k(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    (void)phase;
+    run_rows(c, s, part, 1, 0);
+}
+static void run_pairs(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    (void)phase;
+    run_rows(c, s, part, 1, 1);
+}
+
+int QN_K(argsort)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, "sorted rows", run_argsort, 0); }
+int QN_K(top_k)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, "largest of rows", run_top_k, 0); }
+int QN_K(top_k_pairs)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, "largest of rows", run_pairs, 1); }
+
+/* ---- argmax: the largest value first, then where it is */
+
+static int64_t first_best(const float *x, int64_t n) {
+    vf most = vf_set1(-INFINITY);
+    vi nan = {0};
+    int64_t i = 0;
+    for (; i + VF_N <= n; i += VF_N) {
+        vf v = vf_load(x + i);
+        most = vf_max(v, most);
+        nan |= v != v;
+    }
+    float lanes[VF_N], top = -INFINITY;
+    int has_nan = any_lane(nan);
+    vf_store(lanes, most);
+    for (int k = 0; k < VF_N; k++) top = lanes[k] > top ? lanes[k] : top;
+    for (; i < n; i++) {
+        has_nan |= x[i] != x[i];
+        top = x[i] > top ? x[i] : top;
+    }
+    for (i = 0; i < n; i++)
+        if (has_nan ? x[i] != x[i] : x[i] == top) return i;
+    return 0;
+}
+
+static void run_argmax(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    const qn_tensor *x = c->src[0], *y = c->dst[0];
+    int64_t n = qn_ne(x, 0), rows = qn_ne(x, 1), end = qn_cpu_cut(rows, s->parts[0], part + 1);
+    (void)phase;
+    for (int64_t r = qn_cpu_cut(rows, s->parts[0], part); r < end; r++) {
+        int32_t best = (int32_t)first_best((const float *)(const void *)qn_at(x, r * qn_nb(x, 1)), n);
+        memcpy(qn_at(y, r * qn_nb(y, 0)), &best, sizeof best);
+    }
+}
+
+int QN_K(argmax)(const qn_call *c, qn_cpu_step *s) {
+    const qn_tensor *x = c->src[0], *y = c->dst[0];
+    int64_t n = qn_ne(x, 0);
+    if (!is_row_of(x, QN_DTYPE_F32) || y->dtype != QN_DTYPE_I32 || qn_tensor_count(y) == 0 || n == 0 || x->rank > 2) return 0;
+    return qn_cpu_by_rows(s, "argmax rows", run_argmax, qn_ne(x, 1), 4.0 * (double)n, 0);
+}
