@@ -242,6 +242,9 @@ ARCHS = {"llama": ("LlamaForCausalLM", USUAL, "halves"), "mixtral": ("MixtralFor
          "olmo2": ("Olmo2ForCausalLM", OLMO2, ""), "stablelm": ("StableLmForCausalLM", USUAL, "head norms"),
          "granite": ("GraniteForCausalLM", USUAL, "halves"), "smollm3": ("SmolLM3ForCausalLM", USUAL, "halves"),
          "internlm2": ("InternLM2ForCausalLM", INTERN, "halves wqkv"), "gpt-oss": ("GptOssForCausalLM", GPT_OSS, "pairs"),
+         "xverse": ("XverseForCausalLM", USUAL, "halves"), "orion": ("OrionForCausalLM", USUAL, ""),
+         "arcee": ("ArceeForCausalLM", USUAL, "halves"), "seed_oss": ("SeedOssForCausalLM", GPT_OSS, ""),
+         "nemotron": ("NemotronForCausalLM", USUAL, "less one"), "command-r": ("CohereForCausalLM", USUAL, ""),
          "bert": ("BertModel", BERT, ""), "nomic-bert": ("NomicBertModel", NOMIC, "")}
 
 
@@ -291,6 +294,10 @@ def config_of(keys, arch, name):
                    "attn_logit_softcapping": get("attn_logit_softcapping") or None,
                    "final_logit_softcapping": get("final_logit_softcapping") or None,
                    "rope_local_base_freq": get("rope.freq_base_swa", 10000.0)}
+    if arch == "nemotron":
+        config |= {"norm_eps": eps}
+    if arch == "command-r":
+        config |= {"logit_scale": get("logit_scale")}
     if arch == "olmo":
         config |= {"clip_qkv": get("attention.clamp_kqv")}
     return config
@@ -339,7 +346,7 @@ def folder_of(keys, tensors, arch):
         there = names.get(part, "").format(layer)
         if "halves" in does and part in ("attn_q", "attn_k"):
             tensor = halves(tensor, heads if part == "attn_q" else kv)
-        if "less one" in does and part.endswith("norm"):
+        if "less one" in does and part.endswith("norm") and ending == "weight":
             tensor = tensor[0], array.array("f", (x - 1 for x in tensor[1]))
         if "turned" in does and ending == "weight" and part in ("attn_qkv", "attn_output", "ffn_up", "ffn_down"):
             tensor = turned(tensor)
@@ -431,6 +438,8 @@ MADE = [("llama", 4, 2, 1, {}), ("falcon", 4, 2, 1, {}), ("falcon", 4, 1, 1, {})
          "attn_logit_softcapping": 30.0, "final_logit_softcapping": 20.0}), ("gemma3", 4, 2, 1, {"attention.sliding_window": 8,
          "attention.scale": 0.25, "rope.freq_base": 1e6, "rope.freq_base_swa": 10000.0}),
         ("gpt-oss", 4, 2, 1, {"attention.sliding_window": 8, "expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 64}),
+        ("xverse", 4, 4, 1, {}), ("orion", 4, 2, 1, {}), ("arcee", 4, 2, 1, {}), ("seed_oss", 4, 2, 1, {}), ("nemotron", 4, 2, 0.5, {}),
+        ("command-r", 4, 2, 1, {"logit_scale": 0.25}),
         ("bert", 4, 4, 1, {}), ("nomic-bert", 4, 4, 1, {})]
 
 
@@ -451,19 +460,19 @@ def made_shapes(arch, heads, kv, layers, experts):
                 "ffn_down_exps.bias": (experts, wide)}
     else:
         one |= {"ffn_up.weight": (2 * ff if does == "phi3" else ff, wide), "ffn_down.weight": (wide, ff)}
-        if "ffn_gate" in names and does != "phi3" and arch not in ("phi2", "bert"):
+        if "ffn_gate" in names and does != "phi3" and arch not in ("phi2", "bert", "arcee", "nemotron"):
             one["ffn_gate.weight"] = (ff, wide)
     for norm in ("post_attention_norm", "post_ffw_norm", "attn_output_norm", "layer_output_norm", "attn_norm_2"):
         if norm in names:
             one[norm + ".weight"] = (wide,)
-    if arch in ("bert", "nomic-bert", "olmo2", "gpt-oss", "falcon", "phi2"):
+    if arch in ("bert", "nomic-bert", "olmo2", "gpt-oss", "falcon", "phi2", "seed_oss", "command-r"):
         del one["ffn_norm.weight"]
     if arch in ("bert", "nomic-bert", "olmo2"):
         del one["attn_norm.weight"]
     if arch in ("gemma3", "olmo2", "stablelm"):
         for x, n in ("q", heads), ("k", kv):
             one[f"attn_{x}_norm.weight"] = (n, head) if arch == "stablelm" else (n * head,) if arch == "olmo2" else (head,)
-    layered = arch in ("bert", "nomic-bert", "bloom", "falcon", "gptneox", "phi2", "stablelm", "starcoder")
+    layered = arch in ("bert", "nomic-bert", "bloom", "falcon", "gptneox", "phi2", "stablelm", "starcoder", "orion", "nemotron")
     top = {"token_embd.weight": (128, wide), "output_norm.weight": (wide,), "output.weight": (128, wide)}
     for norm in [k for k in one if layered and "norm" in k and k[5:7] not in ("q_", "k_")]:
         one[norm.replace("weight", "bias")] = (wide,)
