@@ -87,6 +87,13 @@ static void see_pixels(const shape *s, const float *plane, const place *tap, pla
     }
 }
 
+/* Element i is that of the row at (at + i) / stride, 0 where that is no whole number or none of the row. */
+static inline void spread_row(const float *row, const qn_window *w, int64_t at, int64_t count, float *to) {
+    int64_t i = at < 0 ? -at : (w->stride - at % w->stride) % w->stride;
+    see_nothing(count, to);
+    for (int64_t x = (at + i) / w->stride; i < count && x < w->out; i += w->stride, x++) to[i] = row[x];
+}
+
 /* The other way: for `count` samples from `p` on, the pixel whose tap falls there, if any. */
 static void see_samples(const shape *s, const float *plane, const place *tap, place *p, int64_t count, float *to) {
     const qn_window *w = &s->of[0], *h = &s->of[1], *d = &s->of[2];
@@ -96,11 +103,7 @@ static void see_samples(const shape *s, const float *plane, const place *tap, pl
         const float *row = plane + (z * h->out + y) * w->out;
         if (y < 0 || z < 0) see_nothing(run, to);
         else if (w->stride == 1) see_row(row, w->out, p->at[0] + w->pad - tap->at[0] * w->dilation, 1, run, to);
-        else
-            for (int64_t i = 0; i < run; i++) {
-                int64_t x = qn_window_output(w, p->at[0] + i, tap->at[0]);
-                to[i] = x >= 0 ? row[x] : 0;
-            }
+        else spread_row(row, w, p->at[0] + w->pad - tap->at[0] * w->dilation, run, to);
         step_on(p, run, w->in, h->in);
         to += run;
         count -= run;
