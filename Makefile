@@ -8,19 +8,21 @@ all:
 	@test -f build/build.ninja || cmake --preset release
 	@cmake --build build
 
-# Our own model tells a tale; what its plan allocates; where the time went, as a page.
+# Our own model tells a tale; what its plan allocates; where the time went, as a page. Where plain make has built, that is what runs;
+# else what this needs and no more is built in a folder of its own.
+DEMO = $(if $(wildcard build/build.ninja),build,build/demo)
 demo:
 	@tools/bootstrap.sh demo
-	@test -f build/build.ninja || cmake --preset release
-	@cmake --build build --target quern_app
+	@test -f $(DEMO)/build.ninja || cmake --preset demo
+	@cmake --build $(DEMO) --target quern_app
 	@rm -rf build/demo-profile
 	@echo
-	build/quern run -m models/stories.gguf -p "Once upon a time" --seed 7 --profile=build/demo-profile
+	$(DEMO)/quern run -m models/stories.gguf -p "Once upon a time" --seed 7 --profile=build/demo-profile
 	@echo
-	build/quern plan -m models/stories.gguf
+	$(DEMO)/quern plan -m models/stories.gguf
 	@echo
-	@build/quern profile html build/demo-profile -o build/demo.html && echo "the profile: open build/demo.html in a browser" || \
-		echo "no page: it is bundled with npm, which was not there when the build was configured"
+	@$(DEMO)/quern profile html build/demo-profile -o build/demo.html && echo "the profile: open build/demo.html in a browser" || \
+		echo "no page: it is bundled by node, which was not there, or could not get its packages, when the build was configured"
 
 test: bootstrap
 	@tests/run_tests.sh

@@ -1,5 +1,5 @@
 # The profiler's page and its server: a library beside the core, for the quern command alone. The page is bundled from web/ with
-# what npm brings; libmicrohttpd serves it. Either may be missing: then one line says so, and the commands say so when called.
+# what comes from npm; libmicrohttpd serves it. Either may be missing: then one line says so, and the commands say so when called.
 
 file(GLOB serve_sources CONFIGURE_DEPENDS src/serve/*.c)
 add_library(quern_serve STATIC ${serve_sources})
@@ -28,18 +28,22 @@ endif()
 find_program(NODE_PROGRAM node)
 find_program(NPM_PROGRAM npm)
 set(web_missing "")
-if(NOT NODE_PROGRAM OR NOT NPM_PROGRAM)
-    set(web_missing "npm not found")
+set(web_get ${NPM_PROGRAM} ci --omit=dev --no-audit --no-fund --fetch-retries=1)
+if(NOT NPM_PROGRAM) # a few hundred packages on Debian, for three of its own: node gets those alone
+    set(web_get ${NODE_PROGRAM} ${PROJECT_SOURCE_DIR}/web/fetch.mjs package-lock.json .)
+endif()
+if(NOT NODE_PROGRAM)
+    set(web_missing "node not found")
 else()
     file(SHA256 ${PROJECT_SOURCE_DIR}/web/package-lock.json web_lock)
     file(MAKE_DIRECTORY ${web_dir})
     file(LOCK ${web_dir}/lock GUARD FILE TIMEOUT 600)
     if(NOT EXISTS ${web_dir}/${web_lock}.stamp)
         file(COPY ${PROJECT_SOURCE_DIR}/web/package.json ${PROJECT_SOURCE_DIR}/web/package-lock.json DESTINATION ${web_dir})
-        execute_process(COMMAND ${NPM_PROGRAM} ci --omit=dev --no-audit --no-fund --fetch-retries=1 WORKING_DIRECTORY ${web_dir}
+        execute_process(COMMAND ${web_get} WORKING_DIRECTORY ${web_dir}
             OUTPUT_FILE ${web_dir}/npm.log ERROR_FILE ${web_dir}/npm.log RESULT_VARIABLE web_failed TIMEOUT 300)
         if(web_failed)
-            set(web_missing "npm could not get its packages (see ${web_dir}/npm.log)")
+            set(web_missing "its packages could not be had (see ${web_dir}/npm.log)")
         else()
             file(TOUCH ${web_dir}/${web_lock}.stamp)
         endif()

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the build and the tests need and this machine lacks. On Debian and its kin it asks apt; elsewhere it prints the
 # list. Does nothing, quickly, when nothing is missing. `bootstrap.sh build` looks only for what plain `make` needs,
-# `bootstrap.sh demo` also for what makes the profiler's page.
+# `bootstrap.sh demo` for what that build needs without Vulkan, and what makes the profiler's page.
 set -euo pipefail
 
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -21,10 +21,13 @@ need ninja-build ninja
 has_header zlib.h || missing+=(zlib1g-dev)
 has_header pcre2.h || extra+=(libpcre2-dev) # what tokenizers cut texts with; without, the build leaves those out and says so
 has_header utf8proc.h || extra+=(libutf8proc-dev)
-have glslc || extra+=(glslc) # without these two the build leaves Vulkan out and says so
-has_header vulkan/vulkan_core.h || extra+=(libvulkan-dev)
-if [ "${1:-all}" != build ]; then
-    have node && have npm || extra+=(nodejs npm) # bundle the profiler's page
+if [ "${1:-all}" != demo ]; then # without these two the build leaves Vulkan out and says so
+    have glslc || extra+=(glslc)
+    has_header vulkan/vulkan_core.h || extra+=(libvulkan-dev)
+fi
+if [ "${1:-all}" != build ]; then # bundle the profiler's page, of packages that come over TLS
+    have node || extra+=(nodejs)
+    [ -e /etc/ssl/certs/ca-certificates.crt ] || extra+=(ca-certificates)
 fi
 if [ "${1:-all}" = all ]; then
     need build-essential g++
@@ -34,6 +37,7 @@ if [ "${1:-all}" = all ]; then
     need llvm llvm-symbolizer
     need python3 python3
     need pkg-config pkg-config
+    have npm || extra+=(npm) # the page's types and its tests in a browser
     has_header microhttpd.h || extra+=(libmicrohttpd-dev)
     have chromium || have chromium-browser || have google-chrome || extra+=(chromium) # shows that page to the tests
     echo '#include <cmocka.h>' | cc -include stdarg.h -include stddef.h -include stdint.h -include setjmp.h -E - \

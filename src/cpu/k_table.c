@@ -22,6 +22,9 @@
 
 extern const qn_cpu_kernel_fn QN_CPU_TABLE[QN_OP_COUNT];
 const qn_cpu_kernel_fn QN_CPU_TABLE[QN_OP_COUNT] = {
+#ifdef QN_EMPTY_LEVEL /* left out of this build, see cmake/cpu.cmake */
+    NULL
+#else
 #define QN_CPU_KERNEL(op) ON_FULL([QN_OP_##op] = QN_K(op), )
 #define QN_CPU_KERNEL_DOT(op) [QN_OP_##op] = QN_K(op),
 #define QN_CPU_KERNEL_AT(level, op) ON_##level([QN_OP_##op] = QN_K(op), )
@@ -29,4 +32,5 @@ const qn_cpu_kernel_fn QN_CPU_TABLE[QN_OP_COUNT] = {
 #undef QN_CPU_KERNEL
 #undef QN_CPU_KERNEL_DOT
 #undef QN_CPU_KERNEL_AT
+#endif
 };
