@@ -395,7 +395,7 @@ static void run_conv(const qn_call *c, const qn_cpu_step *s, int phase, int64_t 
 static int prepare_conv(const qn_call *c, qn_cpu_step *s) {
     qn_conv v;
     if (!qn_conv_describe(c, &v)) return 0;
-    return qn_conv_winograd(&v, s) || qn_conv_direct(&v, s) || prepare(c, s, describe_conv, run_conv);
+    return qn_conv_depth(&v, s) || qn_conv_winograd(&v, s) || qn_conv_direct(&v, s) || prepare(c, s, describe_conv, run_conv);
 }
 
 int QN_K(conv)(const qn_call *c, qn_cpu_step *s) { return prepare_conv(c, s); }

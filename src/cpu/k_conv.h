@@ -70,5 +70,7 @@ void qn_conv_store(const qn_conv *v, int64_t image, int64_t channel, int64_t lan
 #define qn_conv_winograd QN_K(conv_winograd)
 int qn_conv_direct(const qn_conv *v, qn_cpu_step *s);
 int qn_conv_winograd(const qn_conv *v, qn_cpu_step *s);
+#define qn_conv_depth QN_K(conv_depth)
+int qn_conv_depth(const qn_conv *v, qn_cpu_step *s);
 
 #endif
