@@ -107,7 +107,7 @@ static void run_glu(const qn_call *c, const qn_cpu_step *s, int phase, int64_t p
     const qn_tensor *y = c->dst[0], *a = c->src[0], *b = c->n_src > 1 ? c->src[1] : NULL;
     int64_t units = pieces_of(y), end = qn_cpu_cut(units, s->parts[0], part + 1), size = y->dtype == QN_DTYPE_F32 ? 4 : 2;
     int past = qn_past_is(y, c->src, c->n_src);
-    _Alignas(64) char tile[4 * COLUMNS];
+    _Alignas(64) char tile[QN_PAST_TILE];
     for (int64_t unit = qn_cpu_cut(units, s->parts[0], part); unit < end; unit++) {
         int64_t row, first, n;
         const char *u, *v;
@@ -117,8 +117,13 @@ static void run_glu(const qn_call *c, const qn_cpu_step *s, int phase, int64_t p
         halves(&it, a, b, c->attr, &u, &v);
         first *= size;
         char *to = qn_row(&it, y) + first;
-        gates[c->subop].forward(y->dtype, past ? tile : to, u + first, v + first, n, c->attr);
-        if (past) qn_past_put(to, tile, n * size);
+        u += first, v += first;
+        if (!past) gates[c->subop].forward(y->dtype, to, u, v, n, c->attr);
+        for (int64_t some; past && n > 0; n -= some, to += some * size, u += some * size, v += some * size) {
+            some = qn_past_some(to, n, size);
+            gates[c->subop].forward(y->dtype, tile, u, v, some, c->attr);
+            qn_past_put(to, tile, some * size);
+        }
     }
     if (past) qn_past_end();
 }
@@ -195,7 +200,7 @@ static void run_map(const qn_call *c, const qn_cpu_step *s, int64_t part, map_fn
     int64_t units = s->n[0] ? (s->n[0] + COLUMNS - 1) / COLUMNS : pieces_of(y);
     int64_t end = qn_cpu_cut(units, s->parts[0], part + 1), size = y->dtype == QN_DTYPE_F32 ? 4 : 2;
     int past = qn_past_is(y, c->src, c->n_src);
-    _Alignas(64) char tile[4 * COLUMNS];
+    _Alignas(64) char tile[QN_PAST_TILE];
     for (int64_t unit = qn_cpu_cut(units, s->parts[0], part); unit < end; unit++) {
         int64_t row, first = unit * COLUMNS, n = s->n[0] - first < COLUMNS ? s->n[0] - first : COLUMNS;
         qn_rows it;
@@ -210,8 +215,12 @@ static void run_map(const qn_call *c, const qn_cpu_step *s, int64_t part, map_fn
             to = qn_row(&it, y) + first * size;
             from = qn_row(&it, x) + first * size;
         }
-        map(y->dtype, past ? tile : to, from, n, vf_set1(a), vf_set1(b));
-        if (past) qn_past_put(to, tile, n * size);
+        if (!past) map(y->dtype, to, from, n, vf_set1(a), vf_set1(b));
+        for (int64_t some; past && n > 0; n -= some, to += some * size, from += some * size) {
+            some = qn_past_some(to, n, size);
+            map(y->dtype, tile, from, some, vf_set1(a), vf_set1(b));
+            qn_past_put(to, tile, some * size);
+        }
     }
     if (past) qn_past_end();
 }

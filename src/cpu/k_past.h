@@ -1,11 +1,12 @@
 /* Results that no cache will keep are written past the caches: a line that is stored whole then need not be read first, which is a
- * quarter to a third of what most ops move. A kernel computes a tile at a time and hands it over; the numbers are the same. */
+ * quarter to a third of what most ops move. A kernel computes a tile at a time and hands it over; the numbers are the same. A
+ * tile is short, so that the next is being read while one is written. */
 #ifndef QN_CPU_K_PAST_H
 #define QN_CPU_K_PAST_H
 
 #include "cpu/kernel.h"
 
-enum { QN_PAST_BYTES = 1 << 24, QN_PAST_TILE = 4096 };
+enum { QN_PAST_BYTES = 1 << 24, QN_PAST_TILE = 1024 };
 
 /* Whether y is large enough, and not written over what is read, which is then in the cache anyway. */
 static inline int qn_past_is(const qn_tensor *y, const qn_tensor *const *src, int n_src) {
