@@ -17,6 +17,7 @@ static const char help[] = "usage: quern run FILE [-p TEXT | -f FILE] [-n N]\n"
 typedef struct run_words {
     const char *prompt, *file, *n, *stop, *cache;
     int escape, special, ignore_end, no_prompt;
+    int plain; /* as llama.cpp's users say it: there is no conversation here */
 } run_words;
 
 /* What goes to standard output. The prompt is printed with the first piece: one that does not fit leaves nothing there. */
@@ -162,6 +163,8 @@ int cmd_run(int argc, char **argv) {
                               {"--special", NULL, &w.special, 0},
                               {"--ignore-eos", NULL, &w.ignore_end, 0},
                               {"--no-display-prompt", NULL, &w.no_prompt, 0},
+                              {"-no-cnv", NULL, &w.plain, 0},
+                              {"--no-conversation", NULL, &w.plain, 0},
                               {"--prompt-cache", &w.cache, NULL, 0}};
     int rc = sample_options(argc, argv, help, &sw, own, (int)(sizeof own / sizeof *own), &words);
     if (rc != APP_OK) return rc < 0 ? APP_OK : rc;

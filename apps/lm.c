@@ -80,6 +80,25 @@ static int take_words(lm *l, const lm_words *w, int64_t *threads) {
     return rc;
 }
 
+/* llama.cpp's flags for what is settled here: a model is on the GPU or it is not, and attention is one op. */
+static int take_others(const lm *l, const lm_words *w, const char **device) {
+    int64_t n = 0;
+    *device = w->device;
+    if (w->fused && strcmp(w->fused, "on") != 0 && strcmp(w->fused, "auto") != 0 && strcmp(w->fused, "1") != 0) {
+        fprintf(stderr, "quern %s: attention is always one op here: -fa is on or auto, not '%s'\n", l->verb, w->fused);
+        return APP_USAGE;
+    }
+    if (!w->gpu_layers || strcmp(w->gpu_layers, "auto") == 0) return APP_OK;
+    int all = strcmp(w->gpu_layers, "all") == 0;
+    int rc = all ? APP_OK : lm_number(l->verb, "--gpu-layers", w->gpu_layers, -1, INT32_MAX, &n);
+    if (rc == APP_OK && n > 0 && n < l->info.n_layers) {
+        fprintf(stderr, "quern %s: all %d layers go to the GPU or none: --gpu-layers is 0 or all\n", l->verb, l->info.n_layers);
+        return APP_USAGE;
+    }
+    if (rc == APP_OK && (all || n) && !*device) *device = "vulkan";
+    return rc;
+}
+
 static int open_device(lm *l, const char *name) {
     qn_error error;
     if (!name || strcmp(name, "cpu") == 0) return APP_OK;
@@ -90,8 +109,10 @@ static int open_device(lm *l, const char *name) {
 
 int lm_prepare(lm *l, const lm_words *words, const char *folder) {
     int64_t threads;
+    const char *device = NULL;
     int rc = take_words(l, words, &threads);
-    if (rc == APP_OK) rc = open_device(l, words->device);
+    if (rc == APP_OK) rc = take_others(l, words, &device);
+    if (rc == APP_OK) rc = open_device(l, device);
     if (rc != APP_OK) return rc;
     l->threads = (int)threads;
     qn_context_options options;

@@ -188,6 +188,8 @@ def answers():
             (["run", "-m", model, "-ctk", "q8_0"], 1, "multiples of 32"),
             (["run", "-m", model, "--nonsense"], 2, "no option"),
             (["run", model, "-m", model], 2, "one model"),
+            (["run", model, "-ngl", "2"], 2, "0 or all"),
+            (["run", model, "-fa", "off"], 2, "one op"),
             (["run", model, "-p", "word " * 400, "-c", "64"], 1, "context of 64"),
             (["run", model, "-p", "Once upon", "-n", "2", "--prompt-cache", "/no/such/folder/x"], 1, "cannot be written"),
             (["bench", model, "-p", "0", "-n", "0"], 2, "nothing to measure"),
@@ -204,7 +206,7 @@ def answers():
         got, _, said = quern(*words)
         check(got == code and sentence in said and said.startswith("quern"), f"{words}: {got}: {said.strip()}")
     check(quern("run", model, "-p", "word " * 400, "-c", "64")[1] == b"", "a prompt that does not fit is printed")
-    code, text, said = quern("run", model, "-p", "Once", "-n", "3", "-c", "0", "--temp", "0")
+    code, text, said = quern("run", model, "-p", "Once", "-n", "3", "-c", "0", "--temp", "0", "-ngl", "0", "-fa", "on", "-ub", "8", "-no-cnv")
     check(code == 0 and text.startswith(b"Once"), f"a context as the model has it: {code}, {said}")
     with open("/dev/full", "wb") as full:
         for words in (["run", model, "-n", "3"], ["tokenize", model, "-p", "Once", "--ids"], ["plan", model], ["eval", model, "--ids", "1"]):
