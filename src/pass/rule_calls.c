@@ -309,6 +309,12 @@ CALL(second_axis) {
     return arg[0].number.list.rank == 1 && arg[0].number.list.d[0] == 1;
 }
 
+CALL(only_last) {
+    UNUSED;
+    int rank = value_of(m, &arg[1])->shape.rank;
+    return arg[0].number.list.rank == 1 && front_axis(arg[0].number.list.d[0], rank) == rank - 1;
+}
+
 CALL(column_of) {
     UNUSED;
     const qn_dims *s = &arg[0].number.list;
