@@ -7,7 +7,7 @@
 #include "cpu/k_gemm.h"
 #include "cpu/simd/simd_turn.h"
 
-enum { OUT = 4, IN = 6, PLACES = IN * IN, LANES = 2 * VF_N, LINE = 64, UNITS = 16 };
+enum { OUT = 4, IN = 6, PLACES = IN * IN, LANES = 2 * VF_N, LINE = 64, UNITS = 16, DEEP = 48 };
 enum {
     CHUNK = 7,
     WIDE = 32,
@@ -300,8 +300,9 @@ int qn_conv_winograd(const qn_conv *v, qn_cpu_step *s) {
     if (w->taps != 3 || h->taps != 3 || w->stride != 1 || h->stride != 1 || w->dilation != 1 || h->dilation != 1) return 0;
     if (d->in != 1 || d->taps != 1 || d->out != 1 || d->pad != 0) return 0;
     plan p = plan_of(v);
-    /* Not where lanes or squares would be mostly empty, nor where a few squares would read all those weights. */
-    if (p.blocks * LANES * 3 > v->channels * 4 || v->deep < VF_N || p.squares < QN_CONV_PIXELS) return 0;
+    /* Not where lanes or squares would be mostly empty, nor where a few squares would read all those weights, nor of few channels:
+     * turning squares then costs much of what it saves, and it rounds some ten times as coarsely as plain sums do. */
+    if (p.blocks * LANES * 3 > v->channels * 4 || v->deep < DEEP || p.squares < QN_CONV_PIXELS) return 0;
     if (p.across * p.down * OUT * OUT > v->pixels * 2) return 0;
     s->run = run;
     s->name = "winograd f32 4x4";

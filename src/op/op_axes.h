@@ -31,10 +31,10 @@ qn_tensor qn_op_lanes(const qn_tensor *t, int k);
 void qn_op_split(const qn_tensor *t, unsigned set, qn_tensor *kept, qn_tensor *gone);
 /* What is left of a tensor of `kept` when the axes in the set were taken out, or with `keep` left at extent 1: as kept is. */
 qn_tensor qn_op_reduced(const qn_tensor *y, unsigned set, int keep, const qn_tensor *kept);
-/* `gone` beginning at one element of a row of `kept`. */
+/* `gone` beginning at one element of a row of `kept`. Of nothing it begins anywhere: the strides of an empty tensor are anybody's. */
 static inline qn_tensor qn_op_begin_at(const qn_tensor *gone, const qn_tensor *kept, char *row, int64_t i) {
     qn_tensor t = *gone;
-    t.data = row + i * kept->stride[QN_MAX_RANK - 1];
+    t.data = qn_tensor_count(gone) ? row + i * kept->stride[QN_MAX_RANK - 1] : row;
     t.offset = 0;
     return t;
 }

@@ -107,7 +107,7 @@ static inline vf vf_over_sigmoid(vf a, vf x) {
     p = vf_fma(p, r, vf_set1(-1.66665211e-1f));
     p = vf_fma(p, r, vf_set1(4.9999994e-1f));
     p = vf_fma(vf_fma(p, r, vf_set1(-1.0f)), r, one);
-    vf y = a / vf_fma(p, vf_of_bits((vi_bits(z) << 23) + vi_set1(0x3f800000)), one);
+    vf y = a / vf_fma(p, vf_of_bits((vi)(((vu)vi_bits(z) << 23) + 0x3f800000u)), one);
     return vf_of_bits(vi_bits(y) & ~(x < low));
 }
 static inline vf vf_sigmoid(vf x) { return vf_over_sigmoid(vf_set1(1.0f), x); }
