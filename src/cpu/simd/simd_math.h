@@ -52,7 +52,7 @@ static inline vf vf_expm1(vf x) {
 
 /* ln of a normal number: m 2^e with m in [sqrt 1/2, sqrt 2), by the series of 2 artanh((m - 1) / (m + 1)). */
 static inline vf vf_log_normal(vf x) {
-    vi bits = vi_bits(x) - vi_set1(0x3f3504f3);
+    vi bits = (vi)((vu)vi_bits(x) - 0x3f3504f3u);
     vi e = bits >> 23;
     vf m = vf_of_bits((bits & vi_set1(0x7fffff)) + vi_set1(0x3f3504f3)), f = m - vf_set1(1.0f), n = vf_from_i(e);
     vf s = f / (m + vf_set1(1.0f)), q = s * s;

@@ -40,7 +40,7 @@ static inline vf vf_sin_ahead(vf x, int ahead) {
     vf r = vf_quarter_turns(x, &turns);
     turns += vi_set1(ahead);
     vf y = vf_select((turns & vi_set1(1)) != vi_set1(0), vf_cos_near(r), vf_sin_near(r));
-    return vf_of_bits(vi_bits(y) ^ (turns & vi_set1(2)) << 30);
+    return vf_of_bits(vi_bits(y) ^ (vi)((vu)(turns & vi_set1(2)) << 30));
 }
 
 static inline int vf_any_far(vf x) {
