@@ -59,7 +59,7 @@ endif()
 set(kernel_objects "")
 foreach(level ${levels})
     set(sources ${dot_sources})
-    foreach(other ${levels})
+    foreach(other c avx2 avxvnni avx512 amx neon dotprod i8mm) # also those of other architectures
         if(NOT other STREQUAL level)
             list(FILTER sources EXCLUDE REGEX "/kd_${other}_")
         endif()

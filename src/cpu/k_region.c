@@ -73,12 +73,13 @@ STEP(or, truth((a != vf_zero()) | (b != vf_zero())))
 STEP(xor, truth((a != vf_zero()) ^ (b != vf_zero())))
 STEP(not, truth(a == vf_zero()))
 
-#define EACH_UNARY(DO)                                                                                                    \
-    DO(abs)                                                                                                               \
-    DO(sgn)                                                                                                               \
-    DO(neg)                                                                                                               \
-    DO(step) DO(tanh) DO(elu) DO(relu) DO(sigmoid) DO(gelu) DO(gelu_quick) DO(silu) DO(hardswish) DO(hardsigmoid) DO(exp) \
-        DO(expm1) DO(softplus) DO(gelu_erf)
+#define EACH_UNARY(DO)                                                                                                     \
+    DO(abs)                                                                                                                \
+    DO(sgn)                                                                                                                \
+    DO(neg)                                                                                                                \
+    DO(step)                                                                                                               \
+    DO(tanh) DO(elu) DO(relu) DO(sigmoid) DO(gelu) DO(gelu_quick) DO(silu) DO(hardswish) DO(hardsigmoid) DO(exp) DO(expm1) \
+        DO(softplus) DO(gelu_erf)
 #define UNARY(name) STEP(unary_##name, f_##name(a)) STEP(back_##name, a *d_##name(b))
 EACH_UNARY(UNARY)
 
@@ -278,7 +279,9 @@ static void run_tile(const qn_call *c, machine *m, const layout *l, int64_t row,
 }
 
 static int read_program(const qn_call *c, qn_region *r) {
-    if (c->op != QN_OP_region) return qn_region_of_op(c->op, c->subop, c->attr, c->n_src, (qn_dtype)c->dst[0]->dtype, r);
+    int given = c->n_src; /* a source at the end may be left out */
+    while (given > 1 && !c->src[given - 1]) given--;
+    if (c->op != QN_OP_region) return qn_region_of_op(c->op, c->subop, c->attr, given, (qn_dtype)c->dst[0]->dtype, r);
     qn_region_read(&((const qn_attr_region *)c->attr)->code, r);
     return 1;
 }
