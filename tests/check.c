@@ -78,7 +78,7 @@ static int usage(const char *why) {
                     "       qn_check fuzz [--op NAME] [--seconds N] [--seed N] [-v]\n"
                     "       qn_check graphs [--quick] [--seed N]\n"
                     "       qn_check vmap [--op NAME] [--quick] [--seed N] [-v]\n"
-                    "       qn_check kernels [--op NAME] [--quick] [--seed N] [-v]\n"
+                    "       qn_check kernels [--op NAME] [--quick] [--small] [--seed N] [-v]\n"
                     "       qn_check vectors DIR [-v]\n");
     return 2;
 }
@@ -93,6 +93,7 @@ static int whole_number(const char *text, double *value) {
 static int option(int n, char **words) {
     double value;
     if (strcmp(words[0], "--quick") == 0) return qc_set.quick = 1;
+    if (strcmp(words[0], "--small") == 0) return qc_set.small = 1;
     if (strcmp(words[0], "-v") == 0) return qc_set.verbose = 1;
     if (n < 2) return 0;
     if (strcmp(words[0], "--op") == 0) return (qc_set.op = qn_op_from_name(words[1])) < 0 ? 0 : 2;

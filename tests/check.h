@@ -193,6 +193,7 @@ const char *qc_arg_name(const qn_result *r);
 typedef struct qc_settings {
     int op; /* -1: all */
     int quick, verbose;
+    int small; /* kernels: no large shapes, for slow machines */
     uint64_t seed;
     double seconds;
 } qc_settings;

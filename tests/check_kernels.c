@@ -168,6 +168,7 @@ static void check_variant(bench *t, const qc_case *c, int64_t variant, uint64_t 
     for (int i = 0; i < 6; i++) {
         qc_draw d;
         int large = shapes[i] == QC_SHAPES_LARGE;
+        if (qc_set.small && large) continue;
         if (qc_set.quick && (i == 2 || i == 3 || i == 5)) continue;
         qc_draw_make(c, &d, variant, shapes[i], large ? MOST_LARGE : MOST_SMALL, qc_mix(seed, (uint64_t)i));
         qc_options options = {.poison = 0xff};

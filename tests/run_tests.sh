@@ -175,7 +175,7 @@ cross_tests() {
         return
     fi
     run "$other/check-test" "qemu-$other-static" "build/$other/qn_check" test --quick
-    run "$other/check-kernels" "qemu-$other-static" "build/$other/qn_check" kernels --quick
+    run "$other/check-kernels" "qemu-$other-static" "build/$other/qn_check" kernels --quick --small
 }
 
 run layers python3 tools/check_layers.py
