@@ -18,6 +18,12 @@ enum { POOL_MAX = 256, SPINS = 4000 };
 #define GATE_END (UINT64_C(1) << 17)
 #define GATE_ROUND (UINT64_C(1) << 18)
 
+/* The parts that a thread begins with: a run of them, so that a core finds in its caches what it wrote there the time before. */
+typedef struct lane {
+    _Atomic int64_t next; /* first part nobody has taken */
+    char apart[64 - sizeof(int64_t)];
+} lane;
+
 struct qn_pool {
     qn_pool_run_fn borrowed; /* the caller's own pool, and nothing below */
     void *user;
@@ -29,8 +35,9 @@ struct qn_pool {
     void *arg;
     int64_t parts;
     _Atomic uint64_t gate;
-    _Atomic int64_t next; /* first part nobody has taken */
-    _Atomic int left;     /* workers that came in this round and are done */
+    _Atomic int left;    /* workers that came in this round and are done */
+    _Atomic int started; /* workers, which thus find their numbers */
+    lane lanes[POOL_MAX];
     pthread_t threads[POOL_MAX];
 };
 
@@ -42,11 +49,21 @@ static inline void relax(void) {
 #endif
 }
 
-static void take_parts(qn_pool *p) {
-    for (;;) {
-        int64_t part = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
-        if (part >= p->parts) return;
-        p->task(p->arg, part);
+static int64_t lane_begin(const qn_pool *p, int64_t number) {
+    int64_t each = p->parts / p->n_threads, rest = p->parts % p->n_threads;
+    return each * number + (number < rest ? number : rest);
+}
+
+/* First its own lane, then what is left in the others', from the next one on. */
+static void take_parts(qn_pool *p, int me) {
+    for (int i = 0; i < p->n_threads; i++) {
+        int number = (me + i) % p->n_threads;
+        lane *l = &p->lanes[number];
+        int64_t end = lane_begin(p, number + 1);
+        while (atomic_load_explicit(&l->next, memory_order_relaxed) < end) {
+            int64_t part = atomic_fetch_add_explicit(&l->next, 1, memory_order_relaxed);
+            if (part < end) p->task(p->arg, part);
+        }
     }
 }
 
@@ -72,13 +89,14 @@ static uint64_t wait_for_news(qn_pool *p, uint64_t seen) {
 static void *worker(void *arg) {
     qn_pool *p = arg;
     uint64_t seen = 0;
+    int me = atomic_fetch_add_explicit(&p->started, 1, memory_order_relaxed) + 1;
     for (;;) {
         uint64_t gate = wait_for_news(p, seen);
         if (gate & GATE_END) return NULL;
         if (!atomic_compare_exchange_weak_explicit(&p->gate, &gate, gate + 1, memory_order_acq_rel, memory_order_relaxed))
             continue;
         seen = gate / GATE_ROUND;
-        take_parts(p);
+        take_parts(p, me);
         atomic_fetch_add_explicit(&p->left, 1, memory_order_release);
     }
 }
@@ -92,10 +110,10 @@ static void set_gate(qn_pool *p, uint64_t gate) {
 
 static void share_parts(qn_pool *p) {
     uint64_t round = atomic_load_explicit(&p->gate, memory_order_relaxed) / GATE_ROUND + 1;
-    atomic_store_explicit(&p->next, 0, memory_order_relaxed);
+    for (int i = 0; i < p->n_threads; i++) atomic_store_explicit(&p->lanes[i].next, lane_begin(p, i), memory_order_relaxed);
     atomic_store_explicit(&p->left, 0, memory_order_relaxed);
     set_gate(p, round * GATE_ROUND | GATE_OPEN);
-    take_parts(p);
+    take_parts(p, 0);
     uint64_t shut = atomic_fetch_and_explicit(&p->gate, ~GATE_OPEN, memory_order_acq_rel);
     int inside = (int)(shut & GATE_INSIDE);
     for (int i = 0; atomic_load_explicit(&p->left, memory_order_acquire) < inside; i++) {
