@@ -179,6 +179,9 @@ qn_gemm_cut qn_gemm_plan(const qn_gemm *g) {
     cut.rows = cut.share_a ? g->m : least(g->m, UNIT_M);
     cut.columns = cut.share_a ? least(round_up(g->n, TILE_N), UNIT_N) : round_up(g->n, TILE_N);
     cut_units(g, &cut, batches, want);
+    /* All units alike: one that is a remainder leaves a thread waiting for the whole one of another. */
+    cut.rows = ceil_div(g->m, cut.down);
+    cut.columns = round_up(ceil_div(g->n, cut.across), TILE_N);
     cut.parts[1] = least(cut.units, 64);
     cut.shared_batches = side_batches(g, cut.share_a ? g->a_step : g->b_step);
     int64_t along = cut.share_a ? g->m : round_up(g->n, TILE_N);
