@@ -269,8 +269,9 @@ static void tile_aside(const unit *u, tile_fn f, int64_t i, int rows, int64_t j,
     for (int r = 0; r < rows; r++) {
         float *x = t + r * TILE_N;
         if (g->finish) g->finish(g, u->batch, i + r, j, columns, x);
-        store_row(g, g->c + u->c_at + (i + r) * g->c_row + j * g->c_column, x, columns);
+        if (!g->store) store_row(g, g->c + u->c_at + (i + r) * g->c_row + j * g->c_column, x, columns);
     }
+    if (g->store) g->store(g, u->batch, i, rows, j, columns, t, TILE_N);
 }
 
 /* Tile number `number` of the unit, at (i, j). */
@@ -281,7 +282,7 @@ static void run_tile(const unit *u, int64_t number, int64_t i, int rows, int64_t
     float *sums = u->sums + number * TILE_M * TILE_N, *from = u->first_k > 0 ? sums : NULL;
     tile_fn f = tiles[vectors - 1][rows - 1];
     if (u->first_k + u->depth < g->k) f(u->depth, a, b, from, sums, TILE_N, (const char *)further);
-    else if (is_plain(g) && !g->finish && columns == vectors * VF_N)
+    else if (is_plain(g) && !g->finish && !g->store && columns == vectors * VF_N)
         f(u->depth, a, b, from, (float *)(g->c + u->c_at + i * g->c_row) + j, g->c_row / 4, (const char *)further);
     else tile_aside(u, f, i, rows, j, columns, a, b, from, (const char *)further);
 }

@@ -35,6 +35,10 @@ struct qn_gemm_side {
 typedef struct qn_gemm qn_gemm;
 /* What happens to a finished row of C before it is stored: x holds n sums of row i, columns from j. */
 typedef void (*qn_gemm_finish_fn)(const qn_gemm *g, int64_t batch, int64_t i, int64_t j, int n, float *x);
+/* Instead of storing: `rows` finished rows of C from row i, columns from j, `step` floats apart in sums. What lies at c is not looked
+ * at then. */
+typedef void (*qn_gemm_store_fn)(const qn_gemm *g, int64_t batch, int64_t i, int rows, int64_t j, int columns, const float *sums,
+                                 int64_t step);
 
 enum { QN_GEMM_BATCH_AXES = QN_MAX_RANK };
 
@@ -47,8 +51,9 @@ struct qn_gemm {
     int n_axes; /* of the batch; an operand that is shared has stride 0 */
     int64_t extent[QN_GEMM_BATCH_AXES], a_step[QN_GEMM_BATCH_AXES], b_step[QN_GEMM_BATCH_AXES], c_step[QN_GEMM_BATCH_AXES];
     qn_gemm_finish_fn finish; /* NULL: none */
-    const void *finish_context;
-    int transposed; /* A and B were exchanged, by qn_gemm_settle: finish sees i and j exchanged too */
+    qn_gemm_store_fn store;   /* NULL: C is a matrix with the strides above */
+    const void *context;      /* for these two */
+    int transposed;           /* A and B were exchanged, by qn_gemm_settle: finish and store see i and j exchanged too */
 };
 
 /* The fetch for a side of plain floats by its dtype and strides; NULL when it is not one of f32, f16, bf16. */
