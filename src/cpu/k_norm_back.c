@@ -1,4 +1,5 @@
-/* Gradients of the norms of rows: norm_back, rms_norm_back, l2_norm_back, and with weights layer_norm_back and rms_layer_norm_back. With
+/* Gradients of the norms of rows and groups: norm_back, rms_norm_back, l2_norm_back, group_norm_back, and with weights layer_norm_back
+ * and rms_layer_norm_back. With
  * h the normalised row and q the gradient times gamma, dx = r (q - A - h B): A is the mean of q where the row was centred, B the mean of
  * q h (its sum for l2_norm). Gradients of weights are summed over the rows of a part in double, and then over the parts. */
 #include "cpu/k_norm.h"
@@ -145,3 +146,35 @@ ROWS(rms_norm_back, SQUARES)
 ROWS(l2_norm_back, LENGTH)
 ROWS(layer_norm_back, CENTRED)
 ROWS(rms_layer_norm_back, SQUARES)
+
+/* ---- Groups of channels: as in group_norm, a group of a dense tensor is one long row. */
+
+static int64_t group_channels(const qn_call *c) {
+    int64_t channels = qn_ne(c->src[1], 2), groups = ((const qn_attr_group_norm_back *)c->attr)->n_groups;
+    return (channels + groups - 1) / groups;
+}
+
+static void run_groups(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    const qn_tensor *x = c->src[1];
+    int64_t channels = qn_ne(x, 2), plane = qn_ne(x, 0) * qn_ne(x, 1), per = group_channels(c);
+    int64_t groups = (channels + per - 1) / per, units = groups * qn_ne(x, 3), end = qn_cpu_cut(units, s->parts[0], part + 1);
+    int64_t size = x->dtype == QN_DTYPE_F32 ? 4 : 2;
+    (void)phase;
+    for (int64_t u = qn_cpu_cut(units, s->parts[0], part); u < end; u++) {
+        int64_t first = u % groups * per, some = channels - first < per ? channels - first : per;
+        int64_t at = (u / groups * channels + first) * plane * size;
+        back_row w = {.g = qn_at(c->src[0], at), .x = qn_at(x, at), .dx = qn_at(c->dst[0], at), .n = some * plane};
+        w.eps = (double)((const qn_attr_group_norm_back *)c->attr)->eps;
+        back_any(x->dtype, CENTRED, &w);
+    }
+}
+
+int QN_K(group_norm_back)(const qn_call *c, qn_cpu_step *s) {
+    const qn_tensor *g = c->src[0], *x = c->src[1], *dx = c->dst[0];
+    int64_t count = qn_tensor_count(x), plane = qn_ne(x, 0) * qn_ne(x, 1), channels = qn_ne(x, 2), per = group_channels(c);
+    if (count == 0 || x->rank > 4 || dx->dtype != x->dtype || !qn_lanes_float(x->dtype)) return 0;
+    if (!qn_cpu_is_dense(g) || !qn_cpu_is_dense(x) || !qn_cpu_is_dense(dx)) return 0;
+    int64_t last = channels - (channels - 1) / per * per, units = (channels + per - 1) / per * qn_ne(x, 3);
+    if (last * plane < SHORT) return 0;
+    return qn_cpu_by_rows(s, "group_norm_back", run_groups, units, 20.0 * (double)count / (double)units, 0);
+}
