@@ -79,6 +79,7 @@ static int usage(const char *why) {
                     "       qn_check graphs [--quick] [--seed N]\n"
                     "       qn_check vmap [--op NAME] [--quick] [--seed N] [-v]\n"
                     "       qn_check kernels [--op NAME] [--quick] [--small] [--seed N] [-v]\n"
+                    "       qn_check threads [--op NAME] [--quick] [--small] [--seed N] [-v]\n"
                     "       qn_check vectors DIR [-v]\n");
     return 2;
 }
@@ -127,8 +128,8 @@ int main(int argc, char **argv) {
         }
         i += used;
     }
-    int kernels = strcmp(argv[1], "kernels") == 0;
-    if (!kernels) setenv("QUERN_CPU", "none", 1); /* the references are tried, and workspaces are sized for them */
+    int kernels = strcmp(argv[1], "kernels") == 0, threads = strcmp(argv[1], "threads") == 0;
+    if (!kernels && !threads) setenv("QUERN_CPU", "none", 1); /* the references are tried, and workspaces are sized for them */
     if (vectors) return qn_check_vectors(argv[2], qc_set.verbose);
     if (strcmp(argv[1], "list") == 0) return with_context(qc_mode_list);
     if (strcmp(argv[1], "test") == 0) return with_context(qc_mode_test);
@@ -137,5 +138,6 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "graphs") == 0) return with_context(qc_mode_graphs);
     if (strcmp(argv[1], "vmap") == 0) return with_context(qc_mode_vmap);
     if (kernels) return with_context(qc_mode_kernels);
+    if (threads) return with_context(qc_mode_threads);
     return usage("no such mode");
 }

@@ -215,7 +215,11 @@ int qc_mode_fuzz(void);
 int qc_mode_graphs(void);
 int qc_mode_vmap(void);
 int qc_mode_kernels(void);
+int qc_mode_threads(void);
 int qn_check_vectors(const char *dir, int verbose);
+
+/* A pool all of whose threads have begun, or NULL. */
+qn_pool *qc_pool_start(int threads);
 
 /* Parts of `test`. */
 void qc_test_layouts(const qc_built *base, const unsigned char *bytes, size_t n);

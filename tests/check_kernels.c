@@ -199,10 +199,12 @@ static void meet(void *arg, int64_t part) {
 }
 
 /* A pool all of whose threads have begun: a sanitizer allocates in a thread's first moments, which would be counted as a kernel's. */
-static void pool_start(int threads, qn_pool **pool) {
-    if (qn_pool_create(threads, pool) != QN_OK) return;
-    _Atomic int missing = qn_pool_threads(*pool);
-    qn_pool_for(*pool, qn_pool_threads(*pool), meet, &missing);
+qn_pool *qc_pool_start(int threads) {
+    qn_pool *pool;
+    if (qn_pool_create(threads, &pool) != QN_OK) return NULL;
+    _Atomic int missing = qn_pool_threads(pool);
+    qn_pool_for(pool, qn_pool_threads(pool), meet, &missing);
+    return pool;
 }
 
 int qc_mode_kernels(void) {
@@ -212,9 +214,9 @@ int qc_mode_kernels(void) {
     if (qn_context_create(&(qn_context_options){.size = sizeof(qn_context_options), .flags = QN_CONTEXT_REFERENCE},
                           &t.reference) != QN_OK)
         return 1;
-    pool_start(2, &t.pools[0]);
-    pool_start(3, &t.pools[1]);
-    pool_start(7, &t.pools[2]);
+    t.pools[0] = qc_pool_start(2);
+    t.pools[1] = qc_pool_start(3);
+    t.pools[2] = qc_pool_start(7);
     for (int level = 0; level < QN_CPU_LEVEL_COUNT; level++) {
         if (!(have >> level & 1)) continue;
         setenv("QUERN_CPU", qn_cpu_level_name(level), 1); /* what workspaces are sized by */
