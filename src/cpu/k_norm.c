@@ -75,7 +75,7 @@ static void run_rows(const qn_call *c, const qn_cpu_step *s, int64_t part, const
         w.beta = src_of(c, at->beta);
         if (residual) {
             w.residual = qn_row(&it, residual);
-            w.total = qn_row(&it, total);
+            w.total = qn_row(&it, total ? total : y); /* when the sum is not asked for, y holds it until it is normalised */
         }
         norm_any(x->dtype, at->kind, &w);
         put_statistic(at->mean < 0 ? NULL : dst_of(c, at->mean), &it, w.mean);
@@ -89,8 +89,8 @@ static int prepare_rows(const qn_call *c, qn_cpu_step *s, const norm_slots *at, 
     int64_t n = qn_ne(x, 0), count = qn_tensor_count(x);
     if (count == 0 || x->dtype != y->dtype || x->rank != y->rank || !qn_lanes_rows(x) || !qn_lanes_rows(y)) return 0;
     if (at->residual >= 0) {
-        if (!residual || !total || residual->dtype != x->dtype || total->dtype != x->dtype) return 0;
-        if (residual->rank != x->rank || !qn_lanes_rows(residual) || !qn_lanes_rows(total)) return 0;
+        if (!residual || residual->dtype != x->dtype || (total && total->dtype != x->dtype)) return 0;
+        if (residual->rank != x->rank || !qn_lanes_rows(residual) || (total && !qn_lanes_rows(total))) return 0;
     }
     for (int i = 0; i < 2; i++)
         if (weights[i] && (!qn_lanes_rows(weights[i]) || qn_ne(weights[i], 0) != n)) return 0;

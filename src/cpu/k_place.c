@@ -1,0 +1,177 @@
+/* Copies with an index map on each axis: pad, pad_back without wrapping, pad_reflect_1d, roll; and rows of one value: fill, one_hot. Rows
+ * that lie side by side go in runs; elements are bytes here, whatever they mean. */
+#include "cpu/k_copy.h"
+#include "op/op_layout.h"
+
+static int is_row(const qn_tensor *t) { return qn_ne(t, 0) == 1 || qn_nb(t, 0) == qn_op_dtype_bytes(t->dtype); }
+
+static int64_t rows_of(const qn_tensor *t) { return qn_tensor_count(t) / qn_ne(t, 0); }
+
+/* Parts for the rows of y when they cost what writing them costs. */
+static int by_rows(qn_cpu_step *s, const char *name, qn_cpu_run_fn run, const qn_tensor *y) {
+    if (qn_tensor_count(y) == 0 || !is_row(y)) return 0;
+    return qn_cpu_by_rows(s, name, run, rows_of(y), (double)(qn_ne(y, 0) * qn_op_dtype_bytes(y->dtype)) * 2, 0);
+}
+
+/* Calls for each row of y that a part has. */
+#define EACH_ROW(it, y)                                                                             \
+    for (qn_rows_begin_at(&(it), (y)->rank, (y)->shape, qn_cpu_cut(rows_of(y), s->parts[0], part)); \
+         (it).live && (it).row < qn_cpu_cut(rows_of(y), s->parts[0], part + 1); qn_rows_next(&(it)))
+
+/* ---- Shifted along each axis, with zeros or itself beyond the ends */
+
+static int64_t wrapped(int64_t i, int64_t n) {
+    int64_t r = i % n;
+    return r < 0 ? r + n : r;
+}
+
+/* Where the row of y comes from when axis k is shifted by shift[k]; NULL: from nowhere. */
+static const char *shifted_row(const qn_rows *it, const qn_tensor *a, const int64_t *shift, int wrap) {
+    int64_t at = 0;
+    for (int k = 1; k < it->rank; k++) {
+        int64_t from = it->index[it->rank - 1 - k] - shift[k], n = qn_ne(a, k);
+        if (wrap) from = wrapped(from, n);
+        if (from < 0 || from >= n) return NULL;
+        at += from * qn_nb(a, k);
+    }
+    return qn_at(a, at);
+}
+
+static void shift_row(const char *from, int64_t n, int64_t shift, int wrap, int64_t size, char *to, int64_t total) {
+    if (!wrap) {
+        int64_t before = shift < total ? shift : total, have = n < total - before ? n : total - before;
+        memset(to, 0, (size_t)(before * size));
+        memcpy(to + before * size, from, (size_t)(have * size));
+        memset(to + (before + have) * size, 0, (size_t)((total - before - have) * size));
+        return;
+    }
+    for (int64_t i = 0, run; i < total; i += run) {
+        int64_t at = wrapped(i - shift, n);
+        run = n - at < total - i ? n - at : total - i;
+        memcpy(to + i * size, from + at * size, (size_t)(run * size));
+    }
+}
+
+static void run_shifted(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    const qn_tensor *a = c->src[0], *y = c->dst[0];
+    int64_t shift[QN_MAX_RANK], size = qn_op_dtype_bytes(y->dtype);
+    const qn_attr_pad *at = c->attr;
+    int wrap = c->op == QN_OP_roll || at->circular;
+    const qn_dims *list = c->op == QN_OP_roll ? &((const qn_attr_roll *)c->attr)->shift : &at->left;
+    qn_rows it;
+    (void)phase;
+    for (int k = 0; k < QN_MAX_RANK; k++) shift[k] = qn_op_dims_at(list, k);
+    EACH_ROW(it, y) {
+        const char *from = shifted_row(&it, a, shift, wrap);
+        char *to = qn_row(&it, y);
+        if (from) shift_row(from, qn_ne(a, 0), shift[0], wrap, size, to, it.n);
+        else memset(to, 0, (size_t)(it.n * size));
+    }
+}
+
+static int prepare_shifted(const qn_call *c, qn_cpu_step *s, const char *name) {
+    if (c->src[0]->dtype != c->dst[0]->dtype || c->src[0]->rank != c->dst[0]->rank || !is_row(c->src[0])) return 0;
+    return by_rows(s, name, run_shifted, c->dst[0]);
+}
+
+int QN_K(pad)(const qn_call *c, qn_cpu_step *s) { return prepare_shifted(c, s, "pad rows"); }
+int QN_K(roll)(const qn_call *c, qn_cpu_step *s) { return prepare_shifted(c, s, "roll rows"); }
+
+/* ---- A window of a tensor, which is a copy */
+
+static int plan_window(const qn_call *c, qn_copy_loops *l) {
+    const qn_attr_pad_back *at = c->attr;
+    qn_tensor window = *c->src[0];
+    if (at->circular) return 0;
+    for (int k = 0; k < window.rank; k++) {
+        window.shape[window.rank - 1 - k] = qn_ne(c->dst[0], k);
+        window.offset += qn_op_dims_at(&at->left, k) * qn_nb(c->src[0], k);
+    }
+    return qn_copy_plan(c->dst[0], &window, l);
+}
+
+static void run_window(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    qn_copy_loops l;
+    (void)phase;
+    if (plan_window(c, &l)) qn_copy_units(&l, qn_cpu_cut(l.units, s->parts[0], part), qn_cpu_cut(l.units, s->parts[0], part + 1));
+}
+
+int QN_K(pad_back)(const qn_call *c, qn_cpu_step *s) {
+    qn_copy_loops l;
+    if (!plan_window(c, &l)) return 0;
+    double bytes = (double)qn_tensor_count(c->dst[0]) * (double)l.size * 2;
+    return qn_cpu_by_rows(s, "pad_back copy", run_window, l.units, bytes / (double)l.units, 0);
+}
+
+/* ---- Mirrored ends of rows */
+
+static void copy_back(const char *from, int64_t size, char *to, int64_t n) {
+    for (int64_t i = 0; i < n; i++) memcpy(to + i * size, from - i * size, (size_t)size);
+}
+
+static void run_mirrored(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    const qn_attr_pad_reflect_1d *at = c->attr;
+    const qn_tensor *a = c->src[0], *y = c->dst[0];
+    int64_t n = qn_ne(a, 0), size = qn_op_dtype_bytes(y->dtype);
+    qn_rows it;
+    (void)phase;
+    EACH_ROW(it, y) {
+        const char *from = qn_row(&it, a);
+        char *to = qn_row(&it, y);
+        copy_back(from + at->left * size, size, to, at->left);
+        memcpy(to + at->left * size, from, (size_t)(n * size));
+        copy_back(from + (n - 2) * size, size, to + (at->left + n) * size, at->right);
+    }
+}
+
+int QN_K(pad_reflect_1d)(const qn_call *c, qn_cpu_step *s) {
+    if (c->src[0]->dtype != c->dst[0]->dtype || c->src[0]->rank != c->dst[0]->rank || !is_row(c->src[0])) return 0;
+    return by_rows(s, "pad_reflect_1d rows", run_mirrored, c->dst[0]);
+}
+
+/* ---- One value */
+
+/* n elements of `size` bytes, 1, 2, 4 or 8, become what lies at value. */
+static void fill_row(char *to, const char *value, int64_t size, int64_t n) {
+    uint64_t word = 0;
+    for (int64_t i = 0; i < 8; i += size) memcpy((char *)&word + i, value, (size_t)size);
+    int64_t bytes = n * size, i = 0;
+    for (; i + 8 <= bytes; i += 8) memcpy(to + i, &word, 8);
+    memcpy(to + i, &word, (size_t)(bytes - i));
+}
+
+static void run_fill(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    const qn_tensor *y = c->dst[0];
+    char value[16];
+    qn_rows it;
+    (void)phase;
+    qn_store_one((qn_dtype)y->dtype, value, (double)((const qn_attr_fill *)c->attr)->c);
+    EACH_ROW(it, y) fill_row(qn_row(&it, y), value, qn_op_dtype_bytes(y->dtype), it.n);
+}
+
+int QN_K(fill)(const qn_call *c, qn_cpu_step *s) { return by_rows(s, "fill rows", run_fill, c->dst[0]); }
+
+static void run_one_hot(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    const qn_attr_one_hot *at = c->attr;
+    const qn_tensor *idx = c->src[0], *y = c->dst[0];
+    int64_t size = qn_op_dtype_bytes(y->dtype), step = qn_op_dtype_bytes(idx->dtype);
+    char on[16], off[16];
+    qn_rows it;
+    (void)phase;
+    qn_store_one((qn_dtype)y->dtype, on, (double)at->on);
+    qn_store_one((qn_dtype)y->dtype, off, (double)at->off);
+    EACH_ROW(it, y) {
+        char *to = qn_row(&it, y);
+        int64_t index = (int64_t)qn_load_one((qn_dtype)idx->dtype, qn_at(idx, it.row * step));
+        fill_row(to, off, size, it.n);
+        memcpy(to + index * size, on, (size_t)size);
+    }
+}
+
+/* The new axis is the last, and there is an index for each row in order. */
+int QN_K(one_hot)(const qn_call *c, qn_cpu_step *s) {
+    const qn_attr_one_hot *at = c->attr;
+    int64_t size = qn_op_dtype_bytes(c->dst[0]->dtype);
+    if ((at->axis != -1 && at->axis != c->src[0]->rank) || !qn_cpu_is_dense(c->src[0]) || size > 8) return 0;
+    return by_rows(s, "one_hot rows", run_one_hot, c->dst[0]);
+}
