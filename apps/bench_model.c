@@ -10,11 +10,11 @@ static const char help
          "only read, a text as a whole.\n"
          "  -p N,M,...              lengths of prompts (0: none)\n"
          "  -n N,M,...              numbers of tokens to make (0: none)\n"
-         "  -r N                    repetitions, after one that does not count\n"
+         "  -r N                    repetitions, after one (of 20 tokens at most for -n) that does not count\n"
          "  -o md|csv|json          form of the table\n"
          "  -np, --parallel N       sequences at once, when tokens are made\n" LM_HELP;
 
-enum { MOST_TESTS = 16, MOST_RUNS = 1000 };
+enum { MOST_TESTS = 16, MOST_RUNS = 1000, WARM_UP = 20 };
 
 typedef struct test {
     int is_prompt;
@@ -64,7 +64,8 @@ static int run_once(lm *l, const test *t, int32_t *ids, double *seconds) {
 static int run_test(lm *l, test *t, int32_t *ids, int64_t runs) {
     double rate[MOST_RUNS], sum = 0, squares = 0, seconds;
     int32_t sequences = t->is_prompt ? 1 : l->options.sequences ? l->options.sequences : 1;
-    int rc = run_once(l, &(test){t->is_prompt, t->is_prompt ? t->n : 1, 0, 0}, ids, &seconds); /* plans, packs, warms up */
+    int64_t warm = t->is_prompt || t->n < WARM_UP ? t->n : WARM_UP; /* plans, packs, warms up */
+    int rc = run_once(l, &(test){t->is_prompt, warm, 0, 0}, ids, &seconds);
     for (int64_t r = 0; r < runs && rc == APP_OK; r++) {
         rc = run_once(l, t, ids, &seconds);
         rate[r] = (double)(t->n * sequences) / seconds;

@@ -43,6 +43,7 @@ struct qn_cpu_step {
     uint32_t pack_more; /* further sources that are packed with it, bit i for source i */
     int64_t pack_parts;
     size_t packed_bytes;
+    int32_t pack_late;         /* a run or two without it cost less than to pack at once: nobody need wait for it */
     int64_t n[QN_CPU_NUMBERS]; /* what the kernel worked out and wants to remember */
     qn_cpu_inner_fn inner;
     /* after: */

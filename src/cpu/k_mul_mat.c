@@ -122,6 +122,7 @@ static void prepare_few(const qn_call *c, qn_cpu_step *s) {
     s->pack_slot = 0;
     s->pack_parts = panels < 64 ? panels : 64;
     s->packed_bytes = (size_t)(panels * r.panel_bytes);
+    s->pack_late = 1;
 }
 
 int QN_K(mul_mat_floats)(const qn_call *c, qn_cpu_step *s);

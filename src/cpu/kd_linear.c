@@ -299,6 +299,7 @@ static int join(const qn_call *c, const job *j, int i, qn_cpu_step *s) {
     else if (j->slot[i] != s->pack_slot) s->pack_more |= 1u << j->slot[i];
     s->pack_parts += inner.pack_parts;
     s->packed_bytes += in_lines(inner.packed_bytes);
+    s->pack_late = inner.pack_late;
     return 1;
 }
 

@@ -84,6 +84,8 @@ static void pack_blocks(const qn_call *c, const qn_cpu_step *s, void *packed, in
     }
 }
 
+enum { FEW = 8 }; /* rows of activations, for which unpacked weights do once */
+
 static int prepare_blocks(const qn_call *c, qn_cpu_step *s) {
     const qn_tensor *a = c->src[0];
     qn_quant_product p;
@@ -102,6 +104,7 @@ static int prepare_blocks(const qn_call *c, qn_cpu_step *s) {
         s->pack_slot = 0;
         s->pack_parts = panels < 64 ? panels : 64;
         s->packed_bytes = (size_t)(panels * (p.k / p.block) * p.kept * QN_PANEL);
+        s->pack_late = p.n_rows <= FEW; /* many rows are slower by more than packing takes */
     }
     return 1;
 }

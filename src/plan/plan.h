@@ -61,6 +61,7 @@ typedef struct qn_plan_pack {
     size_t bytes;
     void *data;
     int fresh;      /* holds what the source holds */
+    int waited;     /* a run went by without it */
     int32_t shared; /* who owns the data: whoever runs schedules, under this number, or (-1) the schedule */
 } qn_plan_pack;
 

@@ -73,28 +73,64 @@ static void drop_sources(qn_plan *p, const qn_plan_pack *pack) {
     }
 }
 
-void qn_plan_packs_fill(qn_plan *p, qn_pool *pool) {
+/* What is said of a copy is said where it belongs. */
+static int *fresh_of(qn_plan *p, qn_plan_pack *pack) {
+    return pack->shared >= 0 ? &p->packs.at[pack->shared].fresh : &pack->fresh;
+}
+static int *waited_of(qn_plan *p, qn_plan_pack *pack) {
+    return pack->shared >= 0 ? &p->packs.at[pack->shared].waited : &pack->waited;
+}
+
+/* Whether a copy is left for a later run. One that can wait does so once, because there may be no second run, or the weight may be
+ * another one by then; after that a run makes a share of all of them, so that none takes much longer than the others. */
+static int may_wait(qn_plan *p, qn_plan_pack *pack, const qn_plan_step *step, uint64_t *left) {
+    int *waited = waited_of(p, pack);
+    if (!step->cpu.pack_late) return 0;
+    if (!*waited) return *waited = 1;
+    if (*left == 0) return 1;
+    *left -= pack->bytes < *left ? pack->bytes : *left;
+    return 0;
+}
+
+int qn_plan_packs_fill(qn_plan *p, qn_pool *pool) {
+    enum { RUNS = 16 }; /* in so many runs all of them are made */
     qn_schedule *s = p->current->schedule;
+    uint64_t left = s->totals.packed_bytes / RUNS + 1;
+    int waiting = 0;
     for (size_t i = 0; i < s->packs.n; i++) {
         qn_plan_pack *pack = &s->packs.at[i];
         const qn_plan_step *step = &s->steps.at[pack->step];
-        int *fresh = pack->shared >= 0 ? &p->packs.at[pack->shared].fresh : &pack->fresh;
-        if (!*fresh && !step->on_device) {
+        int *fresh = fresh_of(p, pack);
+        if (*fresh) continue;
+        if (!step->on_device && may_wait(p, pack, step, &left)) {
+            waiting = 1;
+            continue;
+        }
+        if (!step->on_device) {
             qn_cpu_pack(pool, &step->call, &step->cpu, pack->data);
             drop_sources(p, pack);
         }
         *fresh = 1;
     }
+    for (size_t i = 0; i < s->steps.n; i++) {
+        qn_plan_step *step = &s->steps.at[i];
+        qn_plan_pack *pack = step->packed >= 0 ? &s->packs.at[step->packed] : NULL;
+        if (pack) step->cpu.packed = *fresh_of(p, pack) ? pack->data : NULL;
+    }
+    return waiting;
 }
 
 void qn_plan_packs_forget(qn_plan *p, const qn_plan_leaf *leaf) {
     int32_t number = (int32_t)(leaf - p->leaves.at);
     for (size_t i = 0; i < p->packs.n; i++)
         for (int k = 0; k < QN_PLAN_PACKED; k++)
-            if (p->packs.at[i].from[k].leaf == number) p->packs.at[i].fresh = 0;
+            if (p->packs.at[i].from[k].leaf == number) p->packs.at[i].fresh = p->packs.at[i].waited = 0;
     for (int x = 0; x < QN_PLAN_SPECIALS; x++) /* a constant packed with a leaf is not shared */
         for (size_t i = 0; p->specials[x] && i < p->specials[x]->schedule->packs.n; i++)
-            if (p->specials[x]->schedule->packs.at[i].shared < 0) p->specials[x]->schedule->packs.at[i].fresh = 0;
+            if (p->specials[x]->schedule->packs.at[i].shared < 0) {
+                p->specials[x]->schedule->packs.at[i].fresh = 0;
+                p->specials[x]->schedule->packs.at[i].waited = 0;
+            }
 }
 
 void qn_plan_packs_destroy(qn_plan *p) {

@@ -92,7 +92,8 @@ typedef struct qn_shared_pack {
     qn_cpu_pack_fn pack;
     size_t bytes;
     void *data;
-    int fresh; /* holds what the param holds */
+    int fresh;  /* holds what the param holds */
+    int waited; /* a run went by without it */
 } qn_shared_pack;
 
 enum { QN_PLAN_SPECIALS = 8 };
@@ -137,7 +138,7 @@ qn_status qn_run_control(const qn_run *r, const qn_plan_step *s, qn_error *error
 
 /* packs.c: memory for what the current schedule wants packed; what is in it; a param that was set anew; the end. */
 qn_status qn_plan_packs_allocate(qn_plan *p, qn_error *error);
-void qn_plan_packs_fill(qn_plan *p, qn_pool *pool);
+int qn_plan_packs_fill(qn_plan *p, qn_pool *pool); /* 1: some wait for later runs */
 void qn_plan_packs_forget(qn_plan *p, const qn_plan_leaf *leaf);
 void qn_plan_packs_destroy(qn_plan *p);
 

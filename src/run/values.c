@@ -46,7 +46,7 @@ static qn_status need_arena(qn_plan *p, qn_error *error) {
     return QN_OK;
 }
 
-static qn_status need_packs(qn_plan *p, qn_pool *pool, qn_error *error) {
+static qn_status need_packs(qn_plan *p, qn_pool *pool, int *waiting, qn_error *error) {
     qn_schedule *s = p->current->schedule;
     QN_TRY(qn_plan_packs_allocate(p, error));
     if (!p->current->pointed) {
@@ -54,15 +54,16 @@ static qn_status need_packs(qn_plan *p, qn_pool *pool, qn_error *error) {
         qn_schedule_point(s, p->memory, (char *)p->memory + arena, leaf_at, p);
         p->current->pointed = 1;
     }
-    qn_plan_packs_fill(p, pool);
+    *waiting = qn_plan_packs_fill(p, pool);
     return QN_OK;
 }
 
 qn_status qn_plan_ready(qn_plan *p, qn_pool *pool, qn_error *error) {
+    int waiting = 0;
     QN_TRY(need_arena(p, error));
-    QN_TRY(need_packs(p, pool, error));
+    QN_TRY(need_packs(p, pool, &waiting, error));
     if (p->device) QN_TRY(qn_segments_finish(p, p->current, error));
-    p->memory_ready = 1;
+    p->memory_ready = !waiting;
     return QN_OK;
 }
 

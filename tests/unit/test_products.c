@@ -55,7 +55,8 @@ static void multiply(qn_dtype dtype, int packed, int m, int k, int first, int ro
     assert_int_equal(qn_plan_set(plan, "x", &t, &error), QN_OK);
     qn_context_options o = {.size = sizeof o, .pool = pool};
     assert_int_equal(qn_context_create(&o, &context), QN_OK);
-    assert_int_equal(qn_plan_run(plan, context, &error), QN_OK);
+    for (int run = 0; run <= packed; run++) /* what may be packed late is packed by the second run */
+        assert_int_equal(qn_plan_run(plan, context, &error), QN_OK);
     assert_int_equal(qn_plan_output(plan, "y", &t, &error), QN_OK);
     memcpy(y, t.data, (size_t)(rows * m) * sizeof(float));
     qn_context_destroy(context);
