@@ -8,7 +8,7 @@
 
 #include "check.h"
 
-qc_settings qc_set = {.op = -1, .seed = 1, .seconds = 10};
+qc_settings qc_set = {.op = -1, .seed = 1, .seconds = 10, .room = 1 << 20};
 qn_context *qc_context;
 
 enum { SHOWN = 6 }; /* failures of one op that are printed */
@@ -80,6 +80,7 @@ static int usage(const char *why) {
                     "       qn_check vmap [--op NAME] [--quick] [--seed N] [-v]\n"
                     "       qn_check kernels [--op NAME] [--quick] [--small] [--seed N] [-v]\n"
                     "       qn_check threads [--op NAME] [--quick] [--small] [--seed N] [-v]\n"
+                    "       qn_check tolerances [--op NAME] [-v]\n"
                     "       qn_check vectors DIR [-v]\n");
     return 2;
 }
@@ -129,7 +130,9 @@ int main(int argc, char **argv) {
         i += used;
     }
     int kernels = strcmp(argv[1], "kernels") == 0, threads = strcmp(argv[1], "threads") == 0;
-    if (!kernels && !threads) setenv("QUERN_CPU", "none", 1); /* the references are tried, and workspaces are sized for them */
+    int tolerances = strcmp(argv[1], "tolerances") == 0, fast = kernels || threads || tolerances;
+    if (tolerances) qc_set.room = (int64_t)1 << 25;
+    if (!fast) setenv("QUERN_CPU", "none", 1); /* the references are tried, and workspaces are sized for them */
     if (vectors) return qn_check_vectors(argv[2], qc_set.verbose);
     if (strcmp(argv[1], "list") == 0) return with_context(qc_mode_list);
     if (strcmp(argv[1], "test") == 0) return with_context(qc_mode_test);
@@ -139,5 +142,6 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "vmap") == 0) return with_context(qc_mode_vmap);
     if (kernels) return with_context(qc_mode_kernels);
     if (threads) return with_context(qc_mode_threads);
+    if (tolerances) return with_context(qc_mode_tolerances);
     return usage("no such mode");
 }

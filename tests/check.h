@@ -193,7 +193,8 @@ const char *qc_arg_name(const qn_result *r);
 typedef struct qc_settings {
     int op; /* -1: all */
     int quick, verbose;
-    int small; /* kernels: no large shapes, for slow machines */
+    int small;    /* kernels: no large shapes, for slow machines */
+    int64_t room; /* most elements of one source */
     uint64_t seed;
     double seconds;
 } qc_settings;
@@ -216,10 +217,14 @@ int qc_mode_graphs(void);
 int qc_mode_vmap(void);
 int qc_mode_kernels(void);
 int qc_mode_threads(void);
+int qc_mode_tolerances(void);
 int qn_check_vectors(const char *dir, int verbose);
 
 /* A pool all of whose threads have begun, or NULL. */
 qn_pool *qc_pool_start(int threads);
+
+/* A part of `grad`: the gradients of one draw, in f64, against differences. 1 when there was one to compare. */
+int qc_grad_try(const qc_case *c, const qc_draw *d);
 
 /* Parts of `test`. */
 void qc_test_layouts(const qc_built *base, const unsigned char *bytes, size_t n);

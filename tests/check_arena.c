@@ -33,7 +33,9 @@ typedef struct zone {
     size_t from, to;
 } zone;
 
-static const size_t capacity = (size_t)48 << 20;
+enum { FEW = 1 << 20 };
+
+static size_t capacity; /* what the largest source of the mode needs, in pages that cost nothing until they are used */
 static unsigned char *base, *shadow;
 static size_t used;
 static zone zones[MAX_ZONE];
@@ -41,6 +43,7 @@ static int n_zone, poisoned;
 
 static int arena_open(void) {
     if (base) return 1;
+    capacity = (size_t)(qc_set.room > FEW ? 400 : 48) << 20;
     base = aligned_alloc(64, capacity);
     shadow = aligned_alloc(64, capacity);
     return base && shadow;

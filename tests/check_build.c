@@ -7,11 +7,12 @@
 #include "check.h"
 #include "tensor/convert.h"
 
-enum { ROOM = 1 << 20 }; /* most elements of one source */
-
 static double *numbers(void) {
-    static double room[ROOM];
-    return room;
+    static double few[1 << 20], *many;
+    if (qc_set.room <= (int64_t)(sizeof few / sizeof *few)) return few;
+    if (!many) many = malloc((size_t)qc_set.room * sizeof *many); /* kept until the program ends */
+    if (!many) exit(2);
+    return many;
 }
 
 static void round_through(uint32_t dtype, int64_t n, double *v) {
@@ -49,7 +50,7 @@ static const char *build_source(qc_built *b, int slot) {
     if (qc_item_dims(b->c, &b->draw, slot, &rank, shape)) return "a dimension does not fit";
     char over = b->options.src_layout[slot], layout = over && item->layout != 'b' ? over : item->layout;
     int64_t n = qc_count(rank, shape);
-    int hostile = rank == 0 || n < 0 || n > ROOM;
+    int hostile = rank == 0 || n < 0 || n > qc_set.room;
     for (int i = 0; i < rank; i++) hostile |= shape[i] < 0;
     if (hostile) { /* only rejects have such shapes: describe them over a small buffer, whole when they are broadcast */
         int64_t few[1] = {16 * qn_dtype_describe((qn_dtype)dtype)->block}, unit = qn_dtype_describe((qn_dtype)dtype)->bytes;

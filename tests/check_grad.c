@@ -285,6 +285,13 @@ static int check_draw(const qc_case *c, const qc_draw *d, double *worst, int *gr
     return open;
 }
 
+int qc_grad_try(const qc_case *c, const qc_draw *d) {
+    double worst = 0;
+    int graphs = 0, n = check_draw(c, d, &worst, &graphs);
+    if (!n) qc_fail(NULL, "%s has no gradient to compare", qn_op_describe(c->op)->name);
+    return n;
+}
+
 /* All dtype variables at f64 where they can be; other choices are enumerated. 0 when this variant repeats another. */
 static int widest(const qc_case *c, qc_draw *d) {
     for (int i = 0; i < c->n_axis; i++)

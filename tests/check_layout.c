@@ -43,7 +43,7 @@ void qc_layout(char layout, uint32_t dtype, int rank, const int64_t *shape, int6
 
 qn_status qc_tensor_make(qn_tensor *t, char layout, uint32_t dtype, int rank, const int64_t *shape) {
     memset(t, 0, sizeof *t);
-    if (qc_count(rank, shape) < 0 || qc_count(rank, shape) > 1 << 22) return QN_NO_MEMORY;
+    if (qc_count(rank, shape) < 0 || qc_count(rank, shape) > 4 * qc_set.room) return QN_NO_MEMORY;
     t->dtype = dtype;
     t->rank = rank;
     memcpy(t->shape, shape, (size_t)rank * sizeof *shape);

@@ -69,6 +69,7 @@ release_tests() {
     run release/check-graphs build/qn_check graphs
     run release/check-kernels build/qn_check kernels --quick
     run release/check-threads build/qn_check threads --quick
+    run release/check-tolerances build/qn_check tolerances
     run release/example-train sh -c 'build/tests/example_train | tee /dev/stderr | grep -E "^step 400: loss 0\.[0-4]"'
     run release/example-state sh -c 'build/tests/example_state | tee /dev/stderr | grep -x "0\.[0-9]* 1\.[0-9]* 2\.[0-9]* 3\.[0-9]*"'
     run release/example-generate sh -c 'build/tests/example_generate models/stories.gguf | tee /dev/stderr | grep -E "\.$"'
