@@ -104,20 +104,29 @@ static qn_val norm_after_layer(qn_build *b, qn_val x) {
     return qn_build_norm(b, qn_build_two(b, QN_OP_add, ffn(b, x), x), "layer_output_norm");
 }
 
+static qn_val experts_beside(qn_build *b, qn_val input) {
+    qn_graph_label_push(b->g, "experts");
+    qn_val y = qn_build_experts(b, qn_build_norm(b, only_wanted(b, input), "ffn_norm_exps"));
+    qn_graph_label_pop(b->g);
+    return y;
+}
+
 static qn_val serial_layer(qn_build *b, qn_val x) {
     uint32_t has = b->m->arch->has;
     int bare = b->m->arch->residual == QN_RESIDUAL_POST_ONLY, post = (has & QN_HAS_POST_NORMS) != 0;
-    qn_val norm = bare ? x : qn_build_norm(b, x, "attn_norm");
+    qn_val norm = bare ? x : qn_build_norm(b, x, "attn_norm"), input = x;
     qn_val a = attention(b, norm);
     if (post) a = qn_build_norm(b, a, "post_attention_norm");
     x = qn_build_two(b, QN_OP_add, residual(b, a), only_wanted(b, x));
-    qn_val of = bare ? x
+    qn_val of = bare                           ? x
+                : has & QN_HAS_OUT_NORM_AS_FFN ? qn_build_norm(b, x, "attn_output_norm")
                 : has & QN_HAS_POST_NORM_AS_FFN
                     ? qn_build_norm(b, x, qn_build_has(b, "ffn_norm.weight") ? "ffn_norm" : "post_attention_norm")
                 : b->m->arch->residual == QN_RESIDUAL_BY_NORM && !qn_build_has(b, "ffn_norm.weight")
                     ? only_wanted(b, norm)
                     : qn_build_norm(b, x, "ffn_norm");
     qn_val f = ffn(b, of);
+    if (has & QN_HAS_EXPERTS_BESIDE) f = qn_build_two(b, QN_OP_add, f, experts_beside(b, input));
     if (post) f = qn_build_norm(b, f, "post_ffw_norm");
     return qn_build_two(b, QN_OP_add, residual(b, f), x);
 }

@@ -30,6 +30,8 @@ qn_val qn_build_narrow(qn_build *b, qn_val a, int64_t start, int64_t length); /*
 
 /* ---- Weights. Names are those of tensors, with blk.N. in front inside a layer. */
 int qn_build_has(const qn_build *b, const char *name);
+/* Rows of a matrix, or of each of a stack of them: what the file's table has, not what a key says; `standard` when there is none. */
+int64_t qn_build_rows(const qn_build *b, const char *name, int64_t standard);
 /* A tensor of this shape; a failure when it is missing and needed. dtype of norms, biases and scales is made f32. */
 qn_val qn_build_weight(qn_build *b, const char *name, int needed, int rank, const int64_t *shape);
 qn_val qn_build_small(qn_build *b, const char *name, int needed, int rank, const int64_t *shape);
@@ -44,5 +46,6 @@ void qn_build_fail(qn_build *b, qn_status status, const char *format, ...);
 /* ---- Parts of a layer: build_attention.c, build_ffn.c. x is [all, n_embd]. */
 qn_val qn_build_attention(qn_build *b, qn_val x);
 qn_val qn_build_ffn(qn_build *b, qn_val x);
+qn_val qn_build_experts(qn_build *b, qn_val x);
 
 #endif

@@ -20,16 +20,17 @@ static void project(qn_build *b, qn_val x, qn_val out[3]) {
     const qn_hparams *h = &b->m->h;
     const qn_layer_shape *l = &h->layers[b->layer];
     const int64_t heads[3] = {l->heads, l->heads_kv, l->heads_kv}, length[3] = {h->key_length, h->key_length, h->value_length};
+    int scale = b->m->arch->has & QN_LACKS_QKV_EXTRAS ? QN_SCALE_NEVER : QN_SCALE_FIRST;
     if (!qn_build_has(b, "attn_qkv.weight")) {
         for (int i = 0; i < 3; i++) {
-            qn_val y = clamp(b, qn_build_linear(b, x, names[i], h->n_embd, heads[i] * length[i], QN_SCALE_FIRST));
+            qn_val y = clamp(b, qn_build_linear(b, x, names[i], h->n_embd, heads[i] * length[i], scale));
             out[i] = qn_build_reshape(b, y, 3, (int64_t[]){b->all, heads[i], length[i]});
         }
         return;
     }
     int64_t width = 0, at = 0;
     for (int i = 0; i < 3; i++) width += heads[i] * length[i];
-    qn_val y = clamp(b, qn_build_linear(b, x, "attn_qkv", h->n_embd, width, QN_SCALE_FIRST));
+    qn_val y = clamp(b, qn_build_linear(b, x, "attn_qkv", h->n_embd, width, scale));
     for (int i = 0; i < 3; i++) {
         out[i] = qn_build_view(b, y, 3, (int64_t[]){b->all, heads[i], length[i]}, (int64_t[]){width * F32, length[i] * F32, F32},
                                at * F32);
@@ -83,7 +84,7 @@ static qn_val rope(qn_build *b, qn_val x) {
     qn_attr_rope at = qn_attr_rope_default();
     int windowed = h->layers[b->layer].windowed;
     at.n_dims = h->n_rot;
-    at.mode = b->m->arch->rope == QN_ROPE_NEOX ? 2 : 0;
+    at.mode = b->m->arch->rope == QN_ROPE_NEOX || h->rope_sections ? 2 : 0;
     at.n_ctx_orig = (int32_t)h->rope_context;
     at.freq_base = windowed ? h->rope_base_window : h->rope_base;
     at.freq_scale = windowed && b->m->arch->window_base > 0 ? 1 : h->rope_scale;
@@ -134,6 +135,22 @@ static void norm_heads(qn_build *b, qn_val p[3]) {
     p[1] = head_norm(b, p[1], "attn_k_norm", l->heads_kv, h->key_length);
 }
 
+/* Queries times 1 + temperature ln(1 + floor(position / length)), so that a long context does not level the scores. */
+static qn_val warm(qn_build *b, qn_val q) {
+    const qn_hparams *h = &b->m->h;
+    qn_attr_cast to = qn_attr_cast_default();
+    qn_attr_scale more = qn_attr_scale_default();
+    to.dtype = QN_DTYPE_F32;
+    qn_val w = qn_build_op(b, QN_OP_cast, 0, 1, &b->positions, &to);
+    w = qn_build_unary(b, QN_UNARY_floor, qn_build_scale(b, w, 1 / h->temperature_length));
+    more.s = 1;
+    more.b = 1;
+    w = qn_build_one(b, QN_OP_log, qn_build_op(b, QN_OP_scale, 0, 1, &w, &more));
+    more.s = h->temperature;
+    w = qn_build_op(b, QN_OP_scale, 0, 1, &w, &more);
+    return qn_build_two(b, QN_OP_mul, q, qn_build_reshape(b, w, 3, (int64_t[]){b->all, 1, 1}));
+}
+
 qn_val qn_build_attention(qn_build *b, qn_val x) {
     const qn_hparams *h = &b->m->h;
     const qn_layer_shape *l = &h->layers[b->layer];
@@ -144,6 +161,7 @@ qn_val qn_build_attention(qn_build *b, qn_val x) {
     p[0] = rope(b, p[0]);
     p[1] = rope(b, p[1]);
     if (late) norm_heads(b, p);
+    if (h->temperature != 0) p[0] = warm(b, p[0]);
     int encoder = (b->m->arch->has & QN_IS_ENCODER) != 0;
     qn_val q = by_head(b, p[0], l->heads, h->key_length);
     qn_val k = encoder ? by_head(b, p[1], l->heads_kv, h->key_length)

@@ -25,16 +25,19 @@ static qn_val plain(qn_build *b, qn_val x) {
 }
 
 /* ffn_up, ffn_gate, ffn_down, with `kind` behind: "" or "_shexp". */
-static qn_val network(qn_build *b, qn_val x, const char *kind, int64_t ff) {
+static qn_val network(qn_build *b, qn_val x, const char *kind) {
     char up[32], gate[32], down[32], weight[48];
+    int halves = b->m->arch->gate == QN_GATE_HALVES;
     int64_t n = b->m->h.n_embd;
     int scale = b->m->arch->has & QN_HAS_FFN_SCALES ? QN_SCALE_LAST : QN_SCALE_NEVER;
     snprintf(up, sizeof up, "ffn_up%s", kind);
     snprintf(gate, sizeof gate, "ffn_gate%s", kind);
     snprintf(down, sizeof down, "ffn_down%s", kind);
+    snprintf(weight, sizeof weight, "%s.weight", up);
+    int64_t ff = qn_build_rows(b, weight, b->m->h.layers[b->layer].ff) / (halves ? 2 : 1);
     snprintf(weight, sizeof weight, "%s.weight", gate);
     qn_val y;
-    if (b->m->arch->gate == QN_GATE_HALVES) {
+    if (halves) {
         y = gated(b, qn_build_linear(b, x, up, n, 2 * ff, scale), QN_VAL_NONE);
     } else if (b->m->arch->gate == QN_GATE_SPLIT && qn_build_has(b, weight)) {
         qn_val g = qn_build_linear(b, x, gate, n, ff, scale);
@@ -66,19 +69,24 @@ static qn_val expert_linear(qn_build *b, qn_val x, qn_val ids, const char *name,
     return bias == QN_VAL_NONE ? y : qn_build_op(b, QN_OP_add_id, 0, 3, (qn_val[]){y, bias, ids}, NULL);
 }
 
-/* Who computes each row, and how much it counts: ids [rows, used], weights [rows, used, 1]. */
+/* Who computes each row, and how much it counts: ids [rows, used], weights [rows, used, 1]. A bias, where there is one, counts for the
+ * choice alone. */
 static qn_val route(qn_build *b, qn_val x, qn_val *ids) {
     const qn_hparams *h = &b->m->h;
-    qn_experts_kind kind = b->m->arch->experts;
-    qn_val logits = qn_build_linear(b, x, "ffn_gate_inp", h->n_embd, h->n_experts, QN_SCALE_NEVER);
-    qn_val p = kind == QN_EXPERTS_SOFTMAX_CHOSEN ? logits : qn_build_one(b, QN_OP_soft_max, logits);
+    int64_t n = h->n_experts;
+    qn_val logits = qn_build_linear(b, x, "ffn_gate_inp", h->n_embd, n, QN_SCALE_NEVER);
+    qn_val p = h->gating == QN_GATING_CHOSEN    ? logits
+               : h->gating == QN_GATING_SIGMOID ? qn_build_unary(b, QN_UNARY_sigmoid, logits)
+                                                : qn_build_one(b, QN_OP_soft_max, logits);
     qn_attr_top_k at = qn_attr_top_k_default();
     at.k = h->n_used;
-    *ids = qn_build_op(b, QN_OP_top_k, 0, 1, &p, &at);
-    qn_val table = qn_build_reshape(b, p, 3, (int64_t[]){b->width, h->n_experts, 1});
+    qn_val bias = qn_build_small(b, qn_build_has(b, "exp_probs_b") ? "exp_probs_b" : "exp_probs_b.bias", 0, 1, &n);
+    qn_val by = bias == QN_VAL_NONE ? p : qn_build_two(b, QN_OP_add, p, bias);
+    *ids = qn_build_op(b, QN_OP_top_k, 0, 1, &by, &at);
+    qn_val table = qn_build_reshape(b, p, 3, (int64_t[]){b->width, n, 1});
     qn_val w = qn_build_reshape(b, qn_build_two(b, QN_OP_get_rows, table, *ids), 2, (int64_t[]){b->width, h->n_used});
-    if (kind == QN_EXPERTS_SOFTMAX_CHOSEN) w = qn_build_one(b, QN_OP_soft_max, w);
-    if (kind == QN_EXPERTS_NORMALISED) {
+    if (h->gating == QN_GATING_CHOSEN) w = qn_build_one(b, QN_OP_soft_max, w);
+    if (h->gating_sum) {
         qn_attr_clamp least = qn_attr_clamp_default();
         least.min = 6.103515625e-5f; /* the smallest normal f16: nothing is divided by zero */
         qn_val sum = qn_build_one(b, QN_OP_sum_rows, w);
@@ -94,18 +102,24 @@ static qn_val sum_of_experts(qn_build *b, qn_val y) {
     return qn_build_op(b, QN_OP_reduce, QN_REDUCE_sum, 1, &y, &at);
 }
 
-static qn_val experts(qn_build *b, qn_val x) {
+qn_val qn_build_experts(qn_build *b, qn_val x) {
     const qn_hparams *h = &b->m->h;
     qn_val ids, w = route(b, x, &ids);
     qn_val one = qn_build_reshape(b, x, 3, (int64_t[]){b->width, 1, h->n_embd});
-    qn_val up = expert_linear(b, one, ids, "ffn_up_exps", h->n_embd, h->expert_ff);
-    qn_val y = qn_build_has(b, "ffn_gate_exps.weight")
-                   ? gated(b, expert_linear(b, one, ids, "ffn_gate_exps", h->n_embd, h->expert_ff), up)
-                   : plain(b, up);
-    y = expert_linear(b, y, ids, "ffn_down_exps", h->expert_ff, h->n_embd);
+    int64_t ff = qn_build_rows(b, "ffn_up_exps.weight", h->expert_ff);
+    qn_val y;
+    if (qn_build_has(b, "ffn_gate_up_exps.weight")) { /* one matrix, whose first half is the gate */
+        ff = qn_build_rows(b, "ffn_gate_up_exps.weight", 0) / 2;
+        y = gated(b, expert_linear(b, one, ids, "ffn_gate_up_exps", h->n_embd, 2 * ff), QN_VAL_NONE);
+    } else {
+        qn_val up = expert_linear(b, one, ids, "ffn_up_exps", h->n_embd, ff);
+        y = qn_build_has(b, "ffn_gate_exps.weight") ? gated(b, expert_linear(b, one, ids, "ffn_gate_exps", h->n_embd, ff), up)
+                                                    : plain(b, up);
+    }
+    y = expert_linear(b, y, ids, "ffn_down_exps", ff, h->n_embd);
     y = sum_of_experts(b, qn_build_two(b, QN_OP_mul, y, w));
     if (!qn_build_has(b, "ffn_up_shexp.weight")) return y;
-    qn_val shared = network(b, x, "_shexp", h->shared_ff);
+    qn_val shared = network(b, x, "_shexp");
     if (qn_build_has(b, "ffn_gate_inp_shexp.weight")) {
         int64_t n = h->n_embd;
         qn_val gate = qn_build_reshape(b, qn_build_weight(b, "ffn_gate_inp_shexp.weight", 1, 1, &n), 2, (int64_t[]){1, n});
@@ -116,6 +130,6 @@ static qn_val experts(qn_build *b, qn_val x) {
 }
 
 qn_val qn_build_ffn(qn_build *b, qn_val x) {
-    if (qn_build_has(b, "ffn_gate_inp.weight")) return experts(b, x);
-    return network(b, x, "", b->m->h.layers[b->layer].ff);
+    int beside = (b->m->arch->has & QN_HAS_EXPERTS_BESIDE) != 0;
+    return qn_build_has(b, "ffn_gate_inp.weight") && !beside ? qn_build_experts(b, x) : network(b, x, "");
 }

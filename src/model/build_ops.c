@@ -79,6 +79,15 @@ int qn_build_has(const qn_build *b, const char *name) {
     return qn_file_find(b->m->file, QN_FILE_TENSORS, full) >= 0;
 }
 
+int64_t qn_build_rows(const qn_build *b, const char *name, int64_t standard) {
+    char full[160];
+    qn_file_tensor t;
+    full_name(b, name, full);
+    if (qn_file_entry(b->m->file, qn_file_find(b->m->file, QN_FILE_TENSORS, full), &t) != QN_OK || t.tensor.rank < 2)
+        return standard;
+    return t.tensor.shape[t.tensor.rank - 2];
+}
+
 static void shape_text(int rank, const int64_t *shape, char text[96]) {
     size_t n = 0;
     text[0] = 0;
@@ -128,13 +137,18 @@ qn_val qn_build_small(qn_build *b, const char *name, int needed, int rank, const
     return t.tensor.rank == rank ? w : qn_build_reshape(b, w, rank, shape);
 }
 
+static int has_bias(const qn_build *b, const char *name) {
+    int projects = strncmp(name, "attn_", 5) == 0 && strcmp(name, "attn_output") != 0;
+    return !(b->m->arch->has & (projects ? QN_LACKS_QKV_EXTRAS : QN_LACKS_BIASES));
+}
+
 qn_val qn_build_linear(qn_build *b, qn_val x, const char *name, int64_t in, int64_t out, int scale) {
     char part[96];
     snprintf(part, sizeof part, "%s.weight", name);
     qn_val w = qn_build_weight(b, part, 1, 2, (int64_t[]){out, in});
     qn_val y = qn_build_two(b, QN_OP_mul_mat, w, x);
     snprintf(part, sizeof part, "%s.bias", name);
-    qn_val bias = qn_build_small(b, part, 0, 1, &out);
+    qn_val bias = has_bias(b, name) ? qn_build_small(b, part, 0, 1, &out) : QN_VAL_NONE;
     snprintf(part, sizeof part, "%s.scale", name);
     qn_val factor = scale == QN_SCALE_NEVER ? QN_VAL_NONE : qn_build_small(b, part, 0, 1, (int64_t[]){1});
     if (factor != QN_VAL_NONE && scale == QN_SCALE_FIRST) y = qn_build_two(b, QN_OP_mul, y, factor);

@@ -90,6 +90,29 @@ static qn_status of_layer(const qn_model *m, const char *name, int layer, int32_
     return QN_OK;
 }
 
+static int has_rope(const qn_model *m) {
+    return m->arch->rope != QN_ROPE_NONE && (!m->arch->rope_layers || m->arch->rope_layers == m->h.n_layers);
+}
+
+/* By the row's period, the file's, or what the file says of each layer. */
+static qn_status read_window(const qn_model *m, int layer, qn_layer_shape *l, qn_error *error) {
+    char full[160];
+    qn_file_value v;
+    int32_t period = m->arch->window_period, yes;
+    if (m->h.window <= 0 || period <= 0) return QN_OK;
+    if (find(m, "attention.sliding_window_pattern", &v, full)) {
+        QN_TRY(of_layer(m, "attention.sliding_window_pattern", layer, 0, &yes, error));
+        if (v.type == QN_KEY_ARRAY) {
+            l->windowed = yes != 0;
+            return QN_OK;
+        }
+        period = yes;
+    }
+    int full_first = (m->arch->has & QN_HAS_FULL_FIRST) != 0;
+    l->windowed = (uint8_t)(period == 0 || (full_first ? layer % period != 0 : layer % period < period - 1));
+    return QN_OK;
+}
+
 static qn_status read_layers(qn_model *m, qn_error *error) {
     qn_hparams *h = &m->h;
     h->layers = qn_arena_alloc(&m->arena, (size_t)h->n_layers, sizeof *h->layers);
@@ -101,9 +124,9 @@ static qn_status read_layers(qn_model *m, qn_error *error) {
         QN_TRY(of_layer(m, "feed_forward_length", i, 0, &l->ff, error));
         if (l->heads < 1 || l->heads_kv < 1 || l->heads % l->heads_kv)
             return qn_error_set(error, QN_FORMAT, "layer %d: %d heads cannot share %d of keys", i, l->heads, l->heads_kv);
-        int period = m->arch->window_period;
-        l->windowed = (uint8_t)(h->window > 0 && period > 0 && i % period < period - 1);
-        l->roped = (uint8_t)(m->arch->rope != QN_ROPE_NONE && (!m->arch->no_rope_step || (i + 1) % m->arch->no_rope_step));
+        QN_TRY(read_window(m, i, l, error));
+        l->roped = (uint8_t)(has_rope(m) && (!m->arch->no_rope_step || (i + 1) % m->arch->no_rope_step));
+        if (m->arch->has & QN_HAS_ROPE_BY_WINDOW && h->window > 0) l->roped = l->windowed;
     }
     return QN_OK;
 }
@@ -135,6 +158,19 @@ static qn_status read_yarn(qn_model *m, float factor, qn_error *error) {
     return QN_OK;
 }
 
+static qn_status read_sections(qn_model *m, qn_error *error) {
+    char full[160];
+    qn_file_value v;
+    int32_t width;
+    if (!(m->arch->has & QN_HAS_ROPE_SECTIONS) || !find(m, "rope.dimension_sections", &v, full) || v.type != QN_KEY_ARRAY)
+        return QN_OK;
+    for (uint64_t i = 0; i < v.count && i < 4; i++) {
+        QN_TRY(of_layer(m, "rope.dimension_sections", (int)i, 0, &width, error));
+        m->h.rope_sections |= width > 0;
+    }
+    return QN_OK;
+}
+
 static qn_status read_rope(qn_model *m, qn_error *error) {
     qn_hparams *h = &m->h;
     float factor, linear;
@@ -148,6 +184,12 @@ static qn_status read_rope(qn_model *m, qn_error *error) {
     if (h->rope_base <= 0 || h->rope_base_window <= 0 || factor < 0)
         return qn_error_set(error, QN_FORMAT, "the keys of rope are not positive");
     h->rope_scale = factor == 0 ? 1 : 1 / factor;
+    if (m->arch->has & QN_HAS_ROPE_ALPHA) {
+        float alpha;
+        QN_TRY(real(m, "rope.scaling.alpha", 0, &alpha, error));
+        if (alpha > 0 && h->key_length > 2) h->rope_base *= powf(alpha, (float)h->key_length / (float)(h->key_length - 2));
+    }
+    QN_TRY(read_sections(m, error));
     QN_TRY(whole(m, "rope.scaling.original_context_length", h->context, 0, INT32_MAX, &h->rope_context, error));
     return read_yarn(m, factor, error);
 }
@@ -162,19 +204,45 @@ static qn_status read_scales(qn_model *m, qn_error *error) {
     QN_TRY(only_if(has & QN_HAS_SOFTCAP, m, "attn_logit_softcapping", &h->softcap, error));
     QN_TRY(only_if(has & QN_HAS_FINAL_SOFTCAP, m, "final_logit_softcapping", &h->final_softcap, error));
     QN_TRY(only_if(has & QN_HAS_ALIBI, m, "attention.max_alibi_bias", &h->alibi, error));
-    if (m->arch->alibi > 0) h->alibi = m->arch->alibi;
+    if (m->arch->alibi > 0 && (!m->arch->alibi_layers || m->arch->alibi_layers == h->n_layers)) h->alibi = m->arch->alibi;
     QN_TRY(only_if(has & QN_HAS_CLAMP, m, "attention.clamp_kqv", &h->clamp, error));
-    QN_TRY(only_if(has & QN_HAS_SCALE_KEYS, m, "embedding_scale", &h->embed_scale, error));
-    QN_TRY(only_if(has & QN_HAS_SCALE_KEYS, m, "residual_scale", &h->residual_scale, error));
-    QN_TRY(only_if(has & (QN_HAS_SCALE_KEYS | QN_HAS_LOGIT_MULTIPLIER), m, "logit_scale", &h->logit_scale, error));
+    int mini = (has & QN_HAS_MINI_SCALES) != 0;
+    if (has & QN_HAS_SCALE_KEYS) {
+        QN_TRY(real(m, "embedding_scale", mini ? 12 : 0, &h->embed_scale, error));
+        QN_TRY(real(m, "residual_scale", mini ? 1.4f / sqrtf((float)h->n_layers) : 0, &h->residual_scale, error));
+    }
+    if (has & (QN_HAS_SCALE_KEYS | QN_HAS_LOGIT_MULTIPLIER))
+        QN_TRY(real(m, "logit_scale", mini ? 256 / (float)h->n_embd : 0, &h->logit_scale, error));
+    QN_TRY(only_if(has & QN_HAS_TEMPERATURE, m, "attention.temperature_scale", &h->temperature, error));
+    h->temperature_length = (float)h->rope_context;
     QN_TRY(real(m, "attention.scale", 0, &h->attention_scale, error));
     if (h->softcap < 0 || h->final_softcap < 0 || h->alibi < 0 || h->clamp < 0)
         return qn_error_set(error, QN_FORMAT, "a softcap, alibi bias or clamp is negative");
     if (has & QN_HAS_EMBED_SQRT) h->embed_scale = sqrtf((float)h->n_embd);
     if (h->attention_scale == 0) {
         int wide = m->arch->wide_scale_layers && m->arch->wide_scale_layers == h->n_layers;
-        h->attention_scale = 1 / sqrtf(wide ? (float)h->n_embd / (float)h->layers[0].heads : (float)h->key_length);
+        float width = wide ? (float)h->n_embd / (float)h->layers[0].heads : (float)h->key_length;
+        h->attention_scale = 1 / (has & QN_HAS_LINEAR_SCALE ? width : sqrtf(width));
     }
+    return QN_OK;
+}
+
+static qn_status read_gating(qn_model *m, qn_error *error) {
+    qn_hparams *h = &m->h;
+    qn_experts_kind kind = m->arch->experts;
+    int by_keys = kind == QN_EXPERTS_BY_KEYS || kind == QN_EXPERTS_BY_KEYS_SUM;
+    int32_t gating = QN_GATING_NONE, groups;
+    h->gating = kind == QN_EXPERTS_SOFTMAX_CHOSEN ? QN_GATING_CHOSEN : QN_GATING_SOFTMAX;
+    h->gating_sum = kind == QN_EXPERTS_NORMALISED || kind == QN_EXPERTS_BY_KEYS_SUM;
+    if (!by_keys) return QN_OK;
+    QN_TRY(small(m, "expert_gating_func", 0, 0, 255, &gating, error));
+    if (gating > QN_GATING_CHOSEN)
+        return qn_error_set(error, QN_UNSUPPORTED, "%s.expert_gating_func is %d, of which nothing is known", m->arch->name,
+                            gating);
+    h->gating = gating ? (qn_gating)gating : m->arch->gating ? m->arch->gating : QN_GATING_SOFTMAX;
+    if (kind == QN_EXPERTS_BY_KEYS) QN_TRY(small(m, "expert_weights_norm", 0, 0, 1, &h->gating_sum, error));
+    QN_TRY(small(m, "expert_group_count", 0, 0, 4096, &groups, error));
+    if (groups > 1) return qn_error_set(error, QN_UNSUPPORTED, "experts in %d groups are not known", groups);
     return QN_OK;
 }
 
@@ -185,6 +253,7 @@ static qn_status read_experts(qn_model *m, qn_error *error) {
     QN_TRY(small(m, "expert_feed_forward_length", 0, 0, MOST_WIDTH, &h->expert_ff, error));
     QN_TRY(small(m, "expert_shared_feed_forward_length", 0, 0, MOST_WIDTH, &h->shared_ff, error));
     QN_TRY(real(m, "expert_weights_scale", 0, &h->expert_scale, error));
+    QN_TRY(read_gating(m, error));
     if (h->n_experts && m->arch->experts == QN_EXPERTS_NONE)
         return qn_error_set(error, QN_UNSUPPORTED, "%s with experts is not known", m->arch->name);
     if (h->n_experts && !h->n_used) return qn_error_set(error, QN_FORMAT, "there are %d experts and none is used", h->n_experts);
@@ -212,13 +281,16 @@ static qn_status read_vocab_size(qn_model *m, qn_error *error) {
 qn_status qn_model_read_hparams(qn_model *m, qn_error *error) {
     qn_hparams *h = &m->h;
     int rms = m->arch->norm == QN_NORM_RMS;
+    int32_t ahead;
     QN_TRY(small(m, "block_count", -1, 1, MOST_LAYERS, &h->n_layers, error));
+    QN_TRY(small(m, "nextn_predict_layers", 0, 0, h->n_layers - 1, &ahead, error));
+    h->n_layers -= ahead; /* layers that guess further tokens come last, and are not run */
     QN_TRY(small(m, "embedding_length", -1, 1, MOST_WIDTH, &h->n_embd, error));
     QN_TRY(whole(m, "context_length", -1, 1, INT32_MAX, &h->context, error));
     QN_TRY(real(m, rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon", 1e-5f, &h->eps, error));
     if (h->eps < 0) return qn_error_set(error, QN_FORMAT, "the epsilon of norms is negative");
     QN_TRY(small(m, "attention.sliding_window", m->arch->window, 0, INT32_MAX, &h->window, error));
-    if (!m->arch->window_period) h->window = 0;
+    if (!m->arch->window_period || (m->arch->window_layers && m->arch->window_layers != h->n_layers)) h->window = 0;
     QN_TRY(read_layers(m, error));
     int32_t heads = h->layers[0].heads;
     QN_TRY(small(m, "attention.key_length", h->n_embd / heads, 1, MOST_WIDTH, &h->key_length, error));

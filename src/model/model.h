@@ -27,10 +27,15 @@ typedef enum qn_residual_kind {
 
 typedef enum qn_experts_kind {
     QN_EXPERTS_NONE,
-    QN_EXPERTS_PLAIN,         /* softmax over all, the chosen keep their weights */
-    QN_EXPERTS_NORMALISED,    /* the same, made to sum to 1 */
-    QN_EXPERTS_SOFTMAX_CHOSEN /* the chosen by logit, softmax over those */
+    QN_EXPERTS_PLAIN,          /* softmax over all, the chosen keep their weights */
+    QN_EXPERTS_NORMALISED,     /* the same, made to sum to 1 */
+    QN_EXPERTS_SOFTMAX_CHOSEN, /* the chosen by logit, softmax over those */
+    QN_EXPERTS_BY_KEYS,        /* expert_gating_func says of which of these, expert_weights_norm whether made to sum to 1 */
+    QN_EXPERTS_BY_KEYS_SUM     /* the same, always made to sum to 1 */
 } qn_experts_kind;
+
+/* Values of expert_gating_func: how logits become weights. */
+typedef enum qn_gating { QN_GATING_NONE, QN_GATING_SOFTMAX, QN_GATING_SIGMOID, QN_GATING_CHOSEN } qn_gating;
 
 enum {
     QN_HAS_POSITIONS = 1u << 0,        /* a learned vector per position */
@@ -50,9 +55,20 @@ enum {
     QN_HAS_LOGIT_MULTIPLIER = 1u << 14, /* logit_scale (multiplies) */
     QN_HAS_SINKS = 1u << 15,
     QN_HAS_TOKEN_TYPES = 1u << 16,
-    QN_HAS_EMBED_NORM = 1u << 17,  /* token_embd_norm */
-    QN_IS_ENCODER = 1u << 18,      /* every token sees every other, and no logits */
-    QN_HAS_QK_NORM_LATE = 1u << 19 /* those norms come behind the rope */
+    QN_HAS_EMBED_NORM = 1u << 17,     /* token_embd_norm */
+    QN_IS_ENCODER = 1u << 18,         /* every token sees every other, and no logits */
+    QN_HAS_QK_NORM_LATE = 1u << 19,   /* those norms come behind the rope */
+    QN_HAS_ROPE_BY_WINDOW = 1u << 20, /* where some layers have a window, only those have rope */
+    QN_HAS_ROPE_SECTIONS = 1u << 21,  /* rope.dimension_sections: pairs lie half a head apart; one position serves all sections */
+    QN_HAS_ROPE_ALPHA = 1u << 22,     /* rope.scaling.alpha stretches the base */
+    QN_HAS_LINEAR_SCALE = 1u << 23,   /* scores are divided by the width of a head, not its root */
+    QN_HAS_MINI_SCALES = 1u << 24,    /* QN_HAS_SCALE_KEYS, and what MiniCPM has without those keys */
+    QN_HAS_TEMPERATURE = 1u << 25,    /* attention.temperature_scale: queries grow with their position */
+    QN_HAS_FULL_FIRST = 1u << 26,     /* of window_period layers the first has no window, not the last */
+    QN_HAS_OUT_NORM_AS_FFN = 1u << 27, /* attn_output_norm is what others call ffn_norm */
+    QN_HAS_EXPERTS_BESIDE = 1u << 28,  /* experts of ffn_norm_exps of the layer's input, beside a network */
+    QN_LACKS_BIASES = 1u << 29,        /* those of attn_output, the networks and the head do not count, if there are any */
+    QN_LACKS_QKV_EXTRAS = 1u << 30     /* likewise biases and scales of Q, K and V */
 };
 
 typedef struct qn_arch {
@@ -66,6 +82,10 @@ typedef struct qn_arch {
     uint32_t has;
     int32_t window_period;     /* of so many layers all but the last have a sliding window; 0: none has */
     int32_t window;            /* when the file names none */
+    int32_t window_layers;     /* only a model of so many layers has windows; 0: any */
+    int32_t rope_layers;       /* likewise rope */
+    int32_t alibi_layers;      /* likewise alibi */
+    qn_gating gating;          /* when the file names none */
     float window_base;         /* rope base of layers with a window, when the file names none; 0: that of the others */
     int32_t wide_scale_layers; /* a model of so many layers scales scores by the width of a head, n_embd / n_heads */
     int32_t no_rope_step;      /* every layer whose number (from 1) is a multiple has no rope */
@@ -92,6 +112,10 @@ typedef struct qn_hparams {
     int32_t parallel;
     int32_t n_experts, n_used, expert_ff, shared_ff;
     float expert_scale;
+    qn_gating gating;
+    int32_t gating_sum; /* weights of the chosen are made to sum to 1 */
+    float temperature, temperature_length;
+    int32_t rope_sections; /* there are such */
     qn_layer_shape *layers;
 } qn_hparams;
 
