@@ -1,4 +1,4 @@
-/* argsort, top_k, top_k_pairs and argmax over rows of f32. An element and its index make one number of 64 bits whose order is the op's
+/* argsort, top_k, top_k_pairs and argmax over rows of f32, arg_reduce along any axis. An element and its index make one number of 64 bits whose order is the op's
  * order (NaN above everything, both zeros equal, equal keys by ascending index), so no algorithm can change the result: all of a row
  * is sorted by the bytes of the key, the few largest are kept in a heap behind a filter of vectors. */
 #include <math.h>
@@ -155,28 +155,41 @@ int QN_K(argsort)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, "sort
 int QN_K(top_k)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, "largest of rows", run_top_k, 0); }
 int QN_K(top_k_pairs)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, "largest of rows", run_pairs, 1); }
 
-/* ---- argmax: the largest value first, then where it is */
+/* ---- argmax and arg_reduce: the largest value first, then where it is. For the smallest, numbers are turned round. */
 
-static int64_t first_best(const float *x, int64_t n) {
-    vf most = vf_set1(-INFINITY);
-    vi nan = {0};
+/* The first element that is best; n is that there is none. */
+static int64_t first_of(const float *x, int64_t n, vf best, vf turn, int nan) {
     int64_t i = 0;
     for (; i + VF_N <= n; i += VF_N) {
-        vf v = vf_load(x + i);
-        most = vf_max(v, most);
-        nan |= v != v;
+        vf v = vf_load(x + i) * turn;
+        if (any_lane(nan ? v != v : v == best)) break;
     }
+    for (; i < n; i++)
+        if (nan ? x[i] != x[i] : x[i] * turn[0] == best[0]) return i;
+    return n;
+}
+
+static int64_t first_best(const float *x, int64_t n, float sign) {
+    vf turn = vf_set1(sign), most[4];
+    vi nan = {0};
+    int64_t i = 0;
+    for (int k = 0; k < 4; k++) most[k] = vf_set1(-INFINITY);
+    for (; i + 4 * VF_N <= n; i += 4 * VF_N)
+        for (int k = 0; k < 4; k++) {
+            vf v = vf_load(x + i + k * VF_N) * turn;
+            most[k] = vf_max(v, most[k]);
+            nan |= v != v;
+        }
     float lanes[VF_N], top = -INFINITY;
     int has_nan = any_lane(nan);
-    vf_store(lanes, most);
+    vf_store(lanes, vf_max(vf_max(most[0], most[1]), vf_max(most[2], most[3])));
     for (int k = 0; k < VF_N; k++) top = lanes[k] > top ? lanes[k] : top;
     for (; i < n; i++) {
         has_nan |= x[i] != x[i];
-        top = x[i] > top ? x[i] : top;
+        top = x[i] * sign > top ? x[i] * sign : top;
     }
-    for (i = 0; i < n; i++)
-        if (has_nan ? x[i] != x[i] : x[i] == top) return i;
-    return 0;
+    int64_t first = first_of(x, n, vf_set1(top), turn, has_nan);
+    return first < n ? first : 0;
 }
 
 static void run_argmax(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
@@ -184,7 +197,7 @@ static void run_argmax(const qn_call *c, const qn_cpu_step *s, int phase, int64_
     int64_t n = qn_ne(x, 0), rows = qn_ne(x, 1), end = qn_cpu_cut(rows, s->parts[0], part + 1);
     (void)phase;
     for (int64_t r = qn_cpu_cut(rows, s->parts[0], part); r < end; r++) {
-        int32_t best = (int32_t)first_best((const float *)(const void *)qn_at(x, r * qn_nb(x, 1)), n);
+        int32_t best = (int32_t)first_best((const float *)(const void *)qn_at(x, r * qn_nb(x, 1)), n, 1);
         memcpy(qn_at(y, r * qn_nb(y, 0)), &best, sizeof best);
     }
 }
@@ -192,6 +205,66 @@ static void run_argmax(const qn_call *c, const qn_cpu_step *s, int phase, int64_
 int QN_K(argmax)(const qn_call *c, qn_cpu_step *s) {
     const qn_tensor *x = c->src[0], *y = c->dst[0];
     int64_t n = qn_ne(x, 0);
-    if (!is_row_of(x, QN_DTYPE_F32) || y->dtype != QN_DTYPE_I32 || qn_tensor_count(y) == 0 || n == 0 || x->rank > 2) return 0;
+    if (!is_row_of(x, QN_DTYPE_F32) || y->dtype != QN_DTYPE_I32 || qn_tensor_count(y) == 0 || n == 0) return 0;
     return qn_cpu_by_rows(s, "argmax rows", run_argmax, qn_ne(x, 1), 4.0 * (double)n, 0);
+}
+
+/* x dense as [outer, n, inner] of which n goes. */
+typedef struct lane_form {
+    int64_t outer, n, inner;
+} lane_form;
+
+static lane_form lane_form_of(const qn_call *c) {
+    const qn_tensor *x = c->src[0];
+    int32_t axis = ((const qn_attr_arg_reduce *)c->attr)->axis;
+    int at = axis < 0 ? axis + x->rank : axis;
+    lane_form f = {1, x->shape[at], 1};
+    for (int i = 0; i < at; i++) f.outer *= x->shape[i];
+    for (int i = at + 1; i < x->rank; i++) f.inner *= x->shape[i];
+    return f;
+}
+
+enum { WIDE = 4 * VF_N };
+
+/* Up to WIDE lanes side by side, whose elements are `inner` apart. */
+static void best_of_lanes(const float *x, const lane_form *f, int64_t some, float sign, int32_t *to) {
+    vf turn = vf_set1(sign), best[4];
+    vi at[4];
+    int32_t lanes[WIDE];
+    int vectors = (int)((some + VF_N - 1) / VF_N);
+    for (int64_t i = 0; i < f->n; i++, x += f->inner) {
+        vi now = vi_set1((int32_t)i);
+        for (int k = 0; k < vectors; k++) {
+            int64_t left = some - k * VF_N;
+            vf v = (left < VF_N ? vf_loadn(x + k * VF_N, (int)left) : vf_load(x + k * VF_N)) * turn;
+            vi take = i == 0 ? vi_set1(-1) : ((v > best[k]) | (v != v)) & ~(best[k] != best[k]);
+            best[k] = i == 0 ? v : vf_select(take, v, best[k]);
+            at[k] = i == 0 ? now : (now & take) | (at[k] & ~take);
+        }
+    }
+    memcpy(lanes, at, (size_t)vectors * sizeof *at);
+    memcpy(to, lanes, (size_t)some * sizeof *to);
+}
+
+static int64_t lane_units(const lane_form *f) { return f->inner == 1 ? f->outer : f->outer * ((f->inner + WIDE - 1) / WIDE); }
+
+static void run_arg_reduce(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    lane_form f = lane_form_of(c);
+    const float *x = (const float *)(const void *)qn_at(c->src[0], 0), sign = c->subop == QN_ARG_REDUCE_max ? 1 : -1;
+    int32_t *y = (int32_t *)(void *)qn_at(c->dst[0], 0);
+    int64_t wide = (f.inner + WIDE - 1) / WIDE, u = qn_cpu_cut(lane_units(&f), s->parts[0], part);
+    (void)phase;
+    for (int64_t end = qn_cpu_cut(lane_units(&f), s->parts[0], part + 1); u < end; u++) {
+        int64_t o = u / wide, i = u % wide * WIDE, some = f.inner - i < WIDE ? f.inner - i : WIDE;
+        if (f.inner == 1) y[u] = (int32_t)first_best(x + u * f.n, f.n, sign);
+        else best_of_lanes(x + o * f.n * f.inner + i, &f, some, sign, y + o * f.inner + i);
+    }
+}
+
+int QN_K(arg_reduce)(const qn_call *c, qn_cpu_step *s) {
+    const qn_tensor *x = c->src[0], *y = c->dst[0];
+    if (x->dtype != QN_DTYPE_F32 || qn_tensor_count(x) == 0 || !qn_cpu_is_dense(x) || !qn_cpu_is_dense(y)) return 0;
+    lane_form f = lane_form_of(c);
+    return qn_cpu_by_rows(s, "arg_reduce", run_arg_reduce, lane_units(&f),
+                          4.0 * (double)qn_tensor_count(x) / (double)lane_units(&f), 0);
 }
