@@ -9,7 +9,7 @@
  *   ^(op ..)                     a node that may have other users: its value is also an output of the replacement, the next
  *                                after those before it
  *   @1(op ..)                    output 1 of a node with several; without, a node has one
- *   ^1(op ..)                    output 0 of a node whose output 1 may have other users, and is treated as ^ says
+ *   ^1(op ..)                    output 0 of a node whose output 1, if it has one, may have other users, and is treated as ^ says
  *   #(e, e, ..)                  in a replacement: a constant of one axis, with the numbers of these expressions, of the dtype of
  *                                the result
  *

@@ -116,7 +116,7 @@ static int match_node(const qn_rule *rule, int term, int32_t number, qn_match *m
     const qn_term *t = &rule->term[term];
     const qn_ir_node *n = &m->g->nodes.at[number];
     int general = n->op == t->op && (t->subop < 0 || n->subop == t->subop), seed = t->other >= 0 && n->op == t->other;
-    if ((!general && !seed) || !take_node(m, number, t->tee)) return 0;
+    if ((!general && !seed) || !take_node(m, number, t->tee & ((1 << n->n_out) - 1))) return 0;
     if (t->rest) m->rest = number;
     if (t->subop_var >= 0) {
         qn_rule_value v = {.f = n->subop, .i = n->subop};
@@ -149,8 +149,9 @@ static int match_value(const qn_rule *rule, int term, qn_val v, int32_t reader, 
     if (t->kind == QN_TERM_SPLAT) return match_splat(t, v, m);
     if (t->kind == QN_TERM_NODE) {
         const qn_ir_value *made = &m->g->values.at[v];
-        return made->node >= 0 && made->output == t->output && (m->g->nodes.at[made->node].n_out == 1) == !t->many &&
-               match_node(rule, term, made->node, m);
+        if (made->node < 0 || made->output != t->output) return 0;
+        int single = m->g->nodes.at[made->node].n_out == 1;
+        return (single ? !t->many || t->tee : t->many) && match_node(rule, term, made->node, m);
     }
     if (m->has_value >> t->index & 1) {
         if (reader < m->reader[t->index]) m->reader[t->index] = reader;
