@@ -8,7 +8,8 @@ enum { CONVERT_NAME_ROOM = 256 };
 
 /* Flags of CONVERT_ARCH, and how of CONVERT_NAME: see convert_hf.def. */
 enum { ROTATE = 1, NORM_ONE = 2, NO_OUTPUT = 4 };
-enum { TURN = 1, JOIN = 2, Q = 4, K = 8, V = 16, EVEN = 32, ODD = 64, BLOCKS = 128, PARTS = Q | K | V | EVEN | ODD };
+enum { TURN = 1, JOIN = 2, Q = 4, K = 8, V = 16, EVEN = 32, ODD = 64, BLOCKS = 128, FIRST = 256, LAST = 512 };
+enum { PARTS = Q | K | V | EVEN | ODD | FIRST | LAST };
 
 struct convert_hf {
     qn_file *config, *weights;

@@ -85,6 +85,10 @@ static qn_status set_rows(conversion *c, const convert_hf *f, const qn_file_tens
         if (rows % 2) return bad_shape(c, from, "pairs of rows");
         t->picks[t->n_picks++] = (convert_pick){rows / 2, 1, 1, 2, how & ODD ? 1 : 0};
     }
+    if (how & (FIRST | LAST)) {
+        if (rows % 2) return bad_shape(c, from, "halves of rows");
+        t->picks[t->n_picks++] = (convert_pick){rows / 2, 1, rows / 2, rows, how & LAST ? rows / 2 : 0};
+    }
     if (t->n_picks) t->rows_each = 0;
     for (int i = 0; i < t->n_picks; i++) t->rows_each += t->picks[i].rows;
     int64_t heads = strstr(t->name, ".attn_q.") ? f->heads : strstr(t->name, ".attn_k.") ? f->kv_heads : 0;

@@ -169,6 +169,15 @@ def cut(tensor, *sizes):
     return parts
 
 
+def behind(a, b):
+    """Rows of a, then rows of b, in each matrix of a stack."""
+    size, out = math.prod(a[0][-2:]), array.array("f")
+    for at in range(0, len(a[1]), size):
+        out.extend(a[1][at:at + size])
+        out.extend(b[1][at:at + size])
+    return [*a[0][:-2], 2 * a[0][-2], a[0][-1]], out
+
+
 def interleaved(a, b):
     """Elements of a and b in turn, on the last axis."""
     width, out = a[0][-1], array.array("f")
@@ -229,6 +238,13 @@ NOMIC = {"token_embd": BERT["token_embd"], "token_types": BERT["token_types"], "
          "attn_output_norm": "encoder.layers.{}.norm1", "layer_output_norm": "encoder.layers.{}.norm2",
          "ffn_up": "encoder.layers.{}.mlp.fc11", "ffn_gate": "encoder.layers.{}.mlp.fc12", "ffn_down": "encoder.layers.{}.mlp.fc2"}
 OLMO2 = {**USUAL, "post_attention_norm": USUAL["ffn_norm"], "post_ffw_norm": "model.layers.{}.post_feedforward_layernorm"}
+EXAONE = {**{k: v for k, v in GPT2.items() if k not in ("position_embd", "attn_qkv")}, "attn_output": "transformer.h.{}.attn.attention.out_proj",
+          "ffn_gate": "transformer.h.{}.mlp.c_fc_0", "ffn_up": "transformer.h.{}.mlp.c_fc_1",
+          **{f"attn_{x}": f"transformer.h.{{}}.attn.attention.{x}_proj" for x in "qkv"}}
+CODESHELL = {k: v for k, v in GPT2.items() if k != "position_embd"}
+GRANITE_MOE = {**USUAL, "ffn_gate_inp": "model.layers.{}.block_sparse_moe.router.layer",
+               "ffn_down_exps": "model.layers.{}.block_sparse_moe.output_linear",
+               "ffn_down_shexp": "model.layers.{}.shared_mlp.output_linear"}
 
 # architecture: class, names, what is done to tensors
 ARCHS = {"llama": ("LlamaForCausalLM", USUAL, "halves"), "mixtral": ("MixtralForCausalLM", MIXTRAL, "halves"),
@@ -245,6 +261,11 @@ ARCHS = {"llama": ("LlamaForCausalLM", USUAL, "halves"), "mixtral": ("MixtralFor
          "xverse": ("XverseForCausalLM", USUAL, "halves"), "orion": ("OrionForCausalLM", USUAL, ""),
          "arcee": ("ArceeForCausalLM", USUAL, "halves"), "seed_oss": ("SeedOssForCausalLM", GPT_OSS, ""),
          "nemotron": ("NemotronForCausalLM", USUAL, "less one"), "command-r": ("CohereForCausalLM", USUAL, ""),
+         "exaone": ("ExaoneForCausalLM", EXAONE, ""), "codeshell": ("CodeShellForCausalLM", CODESHELL, ""),
+         "ernie4_5": ("Ernie4_5_ForCausalLM", USUAL, "one network"), "maincoder": ("MaincoderForCausalLM", USUAL, ""),
+         "pangu-embedded": ("PanguEmbeddedForCausalLM", USUAL, ""), "phimoe": ("PhiMoEForCausalLM", MIXTRAL, ""),
+         "granitemoe": ("GraniteMoeForCausalLM", GRANITE_MOE, "halves one network"), "cohere2": ("Cohere2ForCausalLM", USUAL, ""),
+         "exaone4": ("Exaone4ForCausalLM", OLMO2, ""), "olmoe": ("OlmoeForCausalLM", USUAL, ""),
          "bert": ("BertModel", BERT, ""), "nomic-bert": ("NomicBertModel", NOMIC, "")}
 
 
@@ -258,7 +279,7 @@ def config_of(keys, arch, name):
               "max_position_embeddings": get("context_length"), "rms_norm_eps": eps, "layer_norm_eps": eps,
               "rope_theta": get("rope.freq_base", 10000.0), "partial_rotary_factor": get("rope.dimension_count", head) / head}
     if get("expert_count"):
-        config |= {"num_local_experts" if name in ("llama", "gpt-oss") else "num_experts": get("expert_count"),
+        config |= {"num_local_experts" if name in ("llama", "gpt-oss", "phimoe", "granitemoe") else "num_experts": get("expert_count"),
                    "num_experts_per_tok": get("expert_used_count")}
         if name.startswith("qwen"):
             config |= {"moe_intermediate_size": get("expert_feed_forward_length")}
@@ -272,6 +293,13 @@ def config_of(keys, arch, name):
                   "multi_query": kv == 1 and heads > 1, "activation_function": "gelu_pytorch_tanh"}
         if arch == "nomic-bert":
             config |= {"rotary_emb_fraction": 1.0, "rotary_emb_base": get("rope.freq_base", 10000.0), "activation_function": "swiglu"}
+    if arch == "codeshell":
+        config = {"architectures": config["architectures"], "n_embd": width, "n_layer": get("block_count"), "n_head": heads,
+                  "num_query_groups": kv, "n_positions": get("context_length"), "layer_norm_epsilon": eps,
+                  "activation_function": "gelu_pytorch_tanh"}
+    if arch == "exaone":
+        config |= {"num_layers": get("block_count"), "layer_norm_epsilon": eps, "activation_function": "silu"}
+        del config["num_hidden_layers"], config["rms_norm_eps"]
     if arch == "mpt":
         config = {"architectures": config["architectures"], "d_model": width, "n_layers": get("block_count"), "n_heads": heads,
                   "max_seq_len": get("context_length"), "expansion_ratio": get("feed_forward_length") / width,
@@ -284,10 +312,10 @@ def config_of(keys, arch, name):
         config |= {"rotary_pct": get("rope.dimension_count") / head, "rotary_emb_base": get("rope.freq_base"),
                    "use_parallel_residual": get("use_parallel_residual"), "hidden_act": "gelu"}
         del config["partial_rotary_factor"], config["rope_theta"]
-    if arch == "granite":
+    if arch in ("granite", "granitemoe"):
         config |= {"attention_multiplier": get("attention.scale"), "embedding_multiplier": get("embedding_scale"),
                    "residual_multiplier": get("residual_scale"), "logits_scaling": get("logit_scale")}
-    if arch in ("gemma2", "gemma3", "gpt-oss"):
+    if arch in ("gemma2", "gemma3", "gpt-oss", "cohere2", "exaone4"):
         config |= {"sliding_window": get("attention.sliding_window")}
     if arch in ("gemma2", "gemma3"):
         config |= {"query_pre_attn_scalar": 1 / get("attention.scale") ** 2 if get("attention.scale") else head,
@@ -296,7 +324,7 @@ def config_of(keys, arch, name):
                    "rope_local_base_freq": get("rope.freq_base_swa", 10000.0)}
     if arch == "nemotron":
         config |= {"norm_eps": eps}
-    if arch == "command-r":
+    if arch in ("command-r", "cohere2"):
         config |= {"logit_scale": get("logit_scale")}
     if arch == "olmo":
         config |= {"clip_qkv": get("attention.clamp_kqv")}
@@ -368,6 +396,9 @@ def folder_of(keys, tensors, arch):
         if "pairs" in does and "exps" in part or part == "attn_sinks":
             out[f"hold.{layer}.{part}.{ending}"] = tensor
             continue
+        if "one network" in does and part.startswith(("ffn_gate", "ffn_up")) and part != "ffn_gate_inp":
+            out[f"hold.{layer}.{part}.{ending}"] = tensor
+            continue
         if "#" in there:
             for i, each in enumerate(row_list(tensor)):
                 out[f"{there}.{ending}".replace("#", str(i))] = tensor[0][1:], each
@@ -383,6 +414,10 @@ def folder_of(keys, tensors, arch):
                 out[f"model.layers.{layer}.attention.wqkv.{ending}"] = grouped(q, k, v, heads, kv)
             elif q:
                 out[f"model.layers.{layer}.self_attn.qkv_proj.{ending}"] = from_rows(row_list(q) + row_list(k) + row_list(v), q[0][1:])
+        for kind, there in ("", "mlp.up_gate_proj"), ("_exps", "block_sparse_moe.input_linear"), ("_shexp", "shared_mlp.input_linear"):
+            gate, up = hold(f"ffn_gate{kind}.weight"), hold(f"ffn_up{kind}.weight")
+            if gate and "one network" in does:
+                out[f"model.layers.{layer}.{there}.weight"] = behind(gate, up)
         if "pairs" in does:
             mlp = f"model.layers.{layer}.mlp.experts."
             out[f"model.layers.{layer}.self_attn.sinks"] = hold("attn_sinks.weight")
@@ -440,6 +475,12 @@ MADE = [("llama", 4, 2, 1, {}), ("falcon", 4, 2, 1, {}), ("falcon", 4, 1, 1, {})
         ("gpt-oss", 4, 2, 1, {"attention.sliding_window": 8, "expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 64}),
         ("xverse", 4, 4, 1, {}), ("orion", 4, 2, 1, {}), ("arcee", 4, 2, 1, {}), ("seed_oss", 4, 2, 1, {}), ("nemotron", 4, 2, 0.5, {}),
         ("command-r", 4, 2, 1, {"logit_scale": 0.25}),
+        ("exaone", 4, 2, 1, {}), ("codeshell", 4, 2, 1, {}), ("ernie4_5", 4, 2, 1, {}), ("maincoder", 4, 2, 1, {}),
+        ("pangu-embedded", 4, 2, 1, {}), ("phimoe", 4, 2, 1, {"expert_count": 4, "expert_used_count": 2}),
+        ("granitemoe", 4, 2, 1, {"expert_count": 4, "expert_used_count": 2, "attention.scale": 0.2, "embedding_scale": 3.0,
+         "residual_scale": 0.5, "logit_scale": 4.0, "expert_shared_feed_forward_length": 32}),
+        ("cohere2", 4, 2, 1, {"logit_scale": 0.25, "attention.sliding_window": 8}),
+        ("exaone4", 4, 2, 1, {"attention.sliding_window": 8}), ("olmoe", 4, 4, 1, {"expert_count": 4, "expert_used_count": 2}),
         ("bert", 4, 4, 1, {}), ("nomic-bert", 4, 4, 1, {})]
 
 
@@ -451,13 +492,17 @@ def made_shapes(arch, heads, kv, layers, experts):
         one["attn_qkv.weight"] = ((heads + 2 * kv) * head, wide)
     else:
         one |= {"attn_q.weight": (heads * head, wide), "attn_k.weight": (kv * head, wide), "attn_v.weight": (kv * head, wide)}
-    if arch in ("gptneox", "starcoder", "bloom", "phi2", "internlm2", "llama", "gpt-oss"):
+    if arch in ("gptneox", "starcoder", "bloom", "phi2", "internlm2", "llama", "gpt-oss", "codeshell", "pangu-embedded", "phimoe"):
         one |= {k.replace("weight", "bias"): (v[0],) for k, v in one.items() if "norm" not in k and (arch != "internlm2" or "output" not in k)}
     if experts:
         one |= {"ffn_gate_inp.weight": (experts, wide), "ffn_gate_inp.bias": (experts,), "attn_sinks.weight": (heads,),
                 "ffn_gate_exps.weight": (experts, ff, wide), "ffn_up_exps.weight": (experts, ff, wide),
                 "ffn_down_exps.weight": (experts, wide, ff), "ffn_gate_exps.bias": (experts, ff), "ffn_up_exps.bias": (experts, ff),
                 "ffn_down_exps.bias": (experts, wide)}
+        if arch != "gpt-oss":
+            one = {k: v for k, v in one.items() if "sinks" not in k and (not k.startswith("ffn_") or not k.endswith("bias"))}
+        if arch == "granitemoe":
+            one |= {"ffn_gate_shexp.weight": (32, wide), "ffn_up_shexp.weight": (32, wide), "ffn_down_shexp.weight": (wide, 32)}
     else:
         one |= {"ffn_up.weight": (2 * ff if does == "phi3" else ff, wide), "ffn_down.weight": (wide, ff)}
         if "ffn_gate" in names and does != "phi3" and arch not in ("phi2", "bert", "arcee", "nemotron"):
@@ -465,14 +510,15 @@ def made_shapes(arch, heads, kv, layers, experts):
     for norm in ("post_attention_norm", "post_ffw_norm", "attn_output_norm", "layer_output_norm", "attn_norm_2"):
         if norm in names:
             one[norm + ".weight"] = (wide,)
-    if arch in ("bert", "nomic-bert", "olmo2", "gpt-oss", "falcon", "phi2", "seed_oss", "command-r"):
+    if arch in ("bert", "nomic-bert", "olmo2", "gpt-oss", "falcon", "phi2", "seed_oss", "command-r", "cohere2", "exaone4"):
         del one["ffn_norm.weight"]
-    if arch in ("bert", "nomic-bert", "olmo2"):
+    if arch in ("bert", "nomic-bert", "olmo2", "exaone4"):
         del one["attn_norm.weight"]
-    if arch in ("gemma3", "olmo2", "stablelm"):
+    if arch in ("gemma3", "olmo2", "stablelm", "maincoder", "exaone4", "olmoe"):
         for x, n in ("q", heads), ("k", kv):
-            one[f"attn_{x}_norm.weight"] = (n, head) if arch == "stablelm" else (n * head,) if arch == "olmo2" else (head,)
-    layered = arch in ("bert", "nomic-bert", "bloom", "falcon", "gptneox", "phi2", "stablelm", "starcoder", "orion", "nemotron")
+            one[f"attn_{x}_norm.weight"] = (n, head) if arch == "stablelm" else (n * head,) if arch in ("olmo2", "olmoe") else (head,)
+    layered = arch in ("bert", "nomic-bert", "bloom", "falcon", "gptneox", "phi2", "stablelm", "starcoder", "orion", "nemotron", "codeshell",
+                       "phimoe")
     top = {"token_embd.weight": (128, wide), "output_norm.weight": (wide,), "output.weight": (128, wide)}
     for norm in [k for k in one if layered and "norm" in k and k[5:7] not in ("q_", "k_")]:
         one[norm.replace("weight", "bias")] = (wide,)
@@ -496,14 +542,14 @@ def made(folder):
         keys = {"block_count": layers, "context_length": 64, "embedding_length": 64, "feed_forward_length": 64 if "expert_count" in more else 96,
                 "attention.head_count": heads, "attention.head_count_kv": kv, "attention.layer_norm_rms_epsilon": 1e-5,
                 "attention.layer_norm_epsilon": 1e-5, "rope.dimension_count": int(16 * part), "rope.freq_base": 10000.0, **more}
-        if arch in ("bloom",):
+        if arch in ("bloom", "codeshell"):
             keys["feed_forward_length"] = 256
         if arch in ("gemma2", "gemma3", "llama", "gpt-oss", "olmo2"):
             keys |= {"attention.key_length": 16, "attention.value_length": 16}
         keys = {"general.architecture": arch, **{f"{arch}.{k}": v for k, v in keys.items()}}
         tensors = {}
         for name, shape in made_shapes(arch, heads, kv, layers, more.get("expert_count", 0)).items():
-            if arch == "bloom" and "ffn_" in name and "norm" not in name:
+            if arch in ("bloom", "codeshell") and "ffn_" in name and "norm" not in name:
                 shape = tuple(256 if x == 96 else x for x in shape)
             mean, spread = (1, 0.2) if "norm" in name and name.endswith("weight") else (0, 0.3)
             tensors[name] = list(shape), array.array("f", (random.gauss(mean, spread) for _ in range(math.prod(shape))))
