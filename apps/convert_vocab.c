@@ -182,16 +182,23 @@ static int64_t special_id(const vocab *v, const char *name) {
     return id.integer;
 }
 
-/* Whether the post-processor of tokenizer.json begins every text with a token; -1 when it says nothing. */
-static int begins_with(const vocab *v, int64_t id) {
+/* Whether the post-processor of tokenizer.json begins (or ends) every text with a token; -1 when it says nothing. */
+static int has_at(const vocab *v, int64_t id, int end) {
     static const char *const places[] = {"post_processor.", "post_processor.processors.0.", "post_processor.processors.1."};
     char key[128];
     qn_file_value text;
     for (size_t i = 0; i < 3 && v->json && id >= 0 && id < v->n; i++) {
+        int n = 0, last = 0;
         snprintf(key, sizeof key, "%stype", places[i]);
         if (!find_text(v->json, key, &text) || !is_text(&text, "TemplateProcessing")) continue;
-        snprintf(key, sizeof key, "%ssingle.0.SpecialToken.id", places[i]);
-        return find_text(v->json, key, &text) && text.bytes == v->tokens[id].bytes &&
+        for (int k = 0; k < 16 && end; k++) { /* of its parts, the text is one */
+            snprintf(key, sizeof key, "%ssingle.%d.SpecialToken.id", places[i], k);
+            if (find_text(v->json, key, &text)) last = n = k;
+            snprintf(key, sizeof key, "%ssingle.%d.Sequence.id", places[i], k);
+            if (find_text(v->json, key, &text)) n = k;
+        }
+        snprintf(key, sizeof key, "%ssingle.%d.SpecialToken.id", places[i], n);
+        return last == n && find_text(v->json, key, &text) && text.bytes == v->tokens[id].bytes &&
                memcmp(text.text, v->tokens[id].text, text.bytes) == 0;
     }
     return -1;
@@ -219,7 +226,7 @@ static void put_template(const vocab *v, const char *folder) {
     free(file);
 }
 
-static void put_special(vocab *v, const char *folder) {
+static void put_special(vocab *v, const char *folder, int scored) {
     static const char *const kinds[][2] = {
         {"bos", "tokenizer.ggml.bos_token_id"},     {"eos", "tokenizer.ggml.eos_token_id"},
         {"unk", "tokenizer.ggml.unknown_token_id"}, {"sep", "tokenizer.ggml.seperator_token_id"},
@@ -228,11 +235,12 @@ static void put_special(vocab *v, const char *folder) {
     int64_t first = special_id(v, "bos");
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         int64_t id = special_id(v, kinds[i][0]);
-        if (id >= 0) convert_put_number(v->c, kinds[i][1], QN_KEY_U32, (double)id);
+        if (id >= 0 && !(scored && i == 2)) convert_put_number(v->c, kinds[i][1], QN_KEY_U32, (double)id);
     }
-    put_flag(v, "add_bos_token", "tokenizer.ggml.add_bos_token", begins_with(v, first));
-    put_flag(v, "add_eos_token", "tokenizer.ggml.add_eos_token", -1);
-    put_flag(v, "add_prefix_space", "tokenizer.ggml.add_space_prefix", -1);
+    put_flag(v, "add_bos_token", "tokenizer.ggml.add_bos_token", has_at(v, first, 0));
+    int ends = scored ? has_at(v, special_id(v, "eos"), 1) : -1; /* that kind of vocabulary would end with one */
+    put_flag(v, "add_eos_token", "tokenizer.ggml.add_eos_token", scored && ends < 0 ? 0 : ends);
+    if (!scored) put_flag(v, "add_prefix_space", "tokenizer.ggml.add_space_prefix", -1);
     put_template(v, folder);
 }
 
@@ -350,6 +358,127 @@ static qn_status put_spm_from_json(vocab *v) {
     return status == QN_OK ? put_lists(v, 1) : status;
 }
 
+/* ---- Unigram: {"model": {"vocab": [["token", score], ..]}}, a list in the order of the numbers */
+
+static qn_status read_unigram(vocab *v) {
+    char key[64];
+    qn_file_value text, score;
+    qn_status status = QN_OK;
+    for (int64_t i = 0; status == QN_OK; i++) {
+        snprintf(key, sizeof key, "model.vocab.%lld.0", (long long)i);
+        if (!find_text(v->json, key, &text)) break;
+        snprintf(key, sizeof key, "model.vocab.%lld.1", (long long)i);
+        if (qn_file_key(v->json, qn_file_find(v->json, QN_FILE_KEYS, key), &score) != QN_OK || score.type == QN_KEY_STRING ||
+            score.type == QN_KEY_ARRAY)
+            return qn_error_set(&v->c->error, QN_FORMAT, "tokenizer.json: token %lld has no score", (long long)i);
+        status = set_token(v, i, text.text, text.bytes, NORMAL);
+        if (status == QN_OK) v->tokens[i].score = (float)score.number;
+    }
+    return status == QN_OK && !v->n ? qn_error_set(&v->c->error, QN_FORMAT, "tokenizer.json has no vocabulary") : status;
+}
+
+/* Six bits of base64, -1 for what is none. */
+static int sixbit(int c) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const char *at = c ? strchr(digits, c) : NULL;
+    return at ? (int)(at - digits) : -1;
+}
+
+/* The map of characters that the normalizer applies first, if it has one. */
+static qn_status put_charsmap(vocab *v, const char *prefix) {
+    char key[128];
+    qn_file_value text;
+    convert_bytes map = {0};
+    uint32_t bits = 0;
+    int n = 0;
+    snprintf(key, sizeof key, "%sprecompiled_charsmap", prefix);
+    if (!find_text(v->json, key, &text) || !text.bytes) return QN_OK;
+    for (uint64_t i = 0; i < text.bytes && text.text[i] != '='; i++) {
+        int six = sixbit(text.text[i]);
+        if (six < 0) {
+            free(map.at);
+            return qn_error_set(&v->c->error, QN_FORMAT, "tokenizer.json: byte %llu of precompiled_charsmap is not base64",
+                                (unsigned long long)i);
+        }
+        bits = bits << 6 | (uint32_t)six;
+        if ((n += 6) < 8) continue;
+        n -= 8;
+        uint8_t byte = (uint8_t)(bits >> n);
+        convert_append(&map, &byte, 1);
+    }
+    if (!map.failed) convert_put_array(v->c, "tokenizer.ggml.precompiled_charsmap", QN_KEY_U8, map.n, &map);
+    free(map.at);
+    return map.failed ? qn_error_set(&v->c->error, QN_NO_MEMORY, "no memory for the map of characters") : QN_OK;
+}
+
+typedef struct spaces {
+    int single, prefix; /* runs of them are one; one stands before the first word */
+} spaces;
+
+/* One step of the normalizer or the pre_tokenizer; one that the tokenizer has no form of is refused. */
+static qn_status take_step(vocab *v, const char *place, spaces *s) {
+    char key[128];
+    qn_file_value type, x;
+    snprintf(key, sizeof key, "%stype", place);
+    if (!find_text(v->json, key, &type) || is_text(&type, "Sequence") || is_text(&type, "Strip")) return QN_OK;
+    if (is_text(&type, "Precompiled")) return put_charsmap(v, place);
+    if (is_text(&type, "WhitespaceSplit")) return s->single = 1, QN_OK;
+    if (is_text(&type, "Prepend")) return s->prefix = 1, QN_OK;
+    if (is_text(&type, "Metaspace")) {
+        snprintf(key, sizeof key, "%sprepend_scheme", place);
+        s->prefix |= !find_text(v->json, key, &x) || !is_text(&x, "never");
+        snprintf(key, sizeof key, "%sadd_prefix_space", place);
+        if (qn_file_key(v->json, qn_file_find(v->json, QN_FILE_KEYS, key), &x) == QN_OK && x.type == QN_KEY_BOOL)
+            s->prefix = x.integer != 0;
+        return QN_OK;
+    }
+    snprintf(key, sizeof key, "%spattern.Regex", place);
+    if (is_text(&type, "Replace") && find_text(v->json, key, &x) && is_text(&x, " {2,}")) return s->single = 1, QN_OK;
+    snprintf(key, sizeof key, "%spattern.String", place);
+    if (is_text(&type, "Replace") && find_text(v->json, key, &x) && is_text(&x, " ")) return QN_OK;
+    return qn_error_set(&v->c->error, QN_UNSUPPORTED,
+                        "tokenizer.json: %s '%.*s' is more than a unigram vocabulary of GGUF can say", place,
+                        (int)(type.bytes < 60 ? type.bytes : 60), type.text);
+}
+
+static qn_status put_steps(vocab *v) {
+    static const char *const places[][2] = {{"normalizer.", "normalizer.normalizers"},
+                                            {"pre_tokenizer.", "pre_tokenizer.pretokenizers"}};
+    spaces s = {0, 0};
+    qn_status status = QN_OK;
+    for (int i = 0; i < 2 && status == QN_OK; i++) {
+        status = take_step(v, places[i][0], &s);
+        for (int k = 0; k < 16 && status == QN_OK; k++) {
+            char place[64];
+            snprintf(place, sizeof place, "%s.%d.", places[i][1], k);
+            status = take_step(v, place, &s);
+        }
+    }
+    convert_put_number(v->c, "tokenizer.ggml.add_space_prefix", QN_KEY_BOOL, s.prefix);
+    convert_put_number(v->c, "tokenizer.ggml.remove_extra_whitespaces", QN_KEY_BOOL, s.single);
+    return status;
+}
+
+static qn_status put_unigram(vocab *v, int bytes) {
+    qn_file_value unknown;
+    int64_t id = -1;
+    if (qn_file_key(v->json, qn_file_find(v->json, QN_FILE_KEYS, "model.unk_id"), &unknown) == QN_OK &&
+        unknown.type == QN_KEY_I64)
+        id = unknown.integer;
+    if (id < 0 || id >= v->n)
+        return qn_error_set(&v->c->error, QN_FORMAT, "tokenizer.json names no unknown token (model.unk_id)");
+    for (int64_t i = 0; i < v->n && bytes; i++) {
+        token *t = &v->tokens[i];
+        if (t->type == NORMAL && t->bytes == 6 && starts_with(t->text, "<0x") && t->text[5] == '>') t->type = BYTE;
+    }
+    v->tokens[id].type = UNKNOWN;
+    convert_put_text(v->c, "tokenizer.ggml.model", "t5", 2);
+    convert_put_text(v->c, "tokenizer.ggml.pre", "default", 7);
+    convert_put_number(v->c, "tokenizer.ggml.unknown_token_id", QN_KEY_U32, (double)id);
+    qn_status status = put_steps(v);
+    return status == QN_OK ? put_lists(v, 1) : status;
+}
+
 /* tokenizer.model, and over it the added tokens of tokenizer.json. */
 static qn_status put_spm(vocab *v, const char *path) {
     int64_t count = 0;
@@ -378,7 +507,7 @@ static qn_status put_spm(vocab *v, const char *path) {
 static qn_status put_all(vocab *v, const char *folder, int64_t wanted) {
     char path[PATH_ROOM];
     qn_file_value type = {.type = QN_KEY_U8}, fallback;
-    int words = 0;
+    int words = 0, scored = 0;
     FILE *there = convert_path(path, folder, "tokenizer.model") ? fopen(path, "rb") : NULL;
     if (there) fclose(there);
     if (!there && !v->json)
@@ -388,10 +517,11 @@ static qn_status put_all(vocab *v, const char *folder, int64_t wanted) {
         status = put_spm(v, path);
     } else {
         words = find_text(v->json, "model.type", &type) && is_text(&type, "WordPiece");
-        if (!words && (type.type != QN_KEY_STRING || !is_text(&type, "BPE")))
+        scored = type.type == QN_KEY_STRING && is_text(&type, "Unigram");
+        if (!words && !scored && (type.type != QN_KEY_STRING || !is_text(&type, "BPE")))
             return qn_error_set(&v->c->error, QN_UNSUPPORTED,
-                                "tokenizer.json is of a kind other than BPE and WordPiece, which is not converted");
-        status = read_vocab(v);
+                                "tokenizer.json is of a kind other than BPE, Unigram and WordPiece, which is not converted");
+        status = scored ? read_unigram(v) : read_vocab(v);
         if (status == QN_OK) status = read_added(v);
     }
     while (v->n > 0 && !v->tokens[v->n - 1].type) v->n--;            /* room that was not needed */
@@ -403,8 +533,12 @@ static qn_status put_all(vocab *v, const char *folder, int64_t wanted) {
     if (status != QN_OK) return status;
     int bytes = !there && qn_file_key(v->json, qn_file_find(v->json, QN_FILE_KEYS, "model.byte_fallback"), &fallback) == QN_OK &&
                 fallback.integer;
-    status = there ? put_lists(v, 1) : words ? put_wordpiece(v) : bytes ? put_spm_from_json(v) : put_bpe(v);
-    if (status == QN_OK) put_special(v, folder);
+    status = there    ? put_lists(v, 1)
+             : words  ? put_wordpiece(v)
+             : scored ? put_unigram(v, bytes)
+             : bytes  ? put_spm_from_json(v)
+                      : put_bpe(v);
+    if (status == QN_OK) put_special(v, folder, scored);
     return status;
 }
 

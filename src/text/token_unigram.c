@@ -19,6 +19,8 @@ qn_status qn_text_unigram_prepare(qn_tokenizer *t, const qn_vocab_source *source
         if (d->type == QN_TOKEN_NORMAL || d->type == QN_TOKEN_USER_DEFINED || d->type == QN_TOKEN_UNUSED) ids[n++] = id;
     }
     t->unknown_score = least - UNKNOWN_PENALTY;
+    t->falls_to_bytes = 1;
+    for (int b = 0; b < 256; b++) t->falls_to_bytes &= t->byte_token[b] >= 0 && t->token[t->byte_token[b]].type == QN_TOKEN_BYTE;
     int ok = ids && qn_text_trie_build(&t->words, &t->arena, t->texts.pool.at, t->texts.span.at, ids, n);
     qn_arena_release(&t->arena, ids);
     if (ok && source->charsmap_bytes) {
@@ -166,8 +168,11 @@ qn_status qn_text_unigram_encode(const qn_tokenizer *t, qn_text text, int first,
         cut(t, normal.at, normal.n, best);
         int unknown = 0;
         for (size_t at = normal.n; at > 0; at = best[at].from) { /* from the end; neighbours that are unknown count once */
-            if (!unknown || best[at].id != t->unk) qn_text_emit(out, best[at].id);
-            unknown = best[at].id == t->unk;
+            int is_unknown = best[at].id == t->unk;
+            if (is_unknown && t->falls_to_bytes)
+                for (size_t k = at; k-- > best[at].from;) qn_text_emit(out, t->byte_token[(unsigned char)normal.at[k]]);
+            else if (!unknown || !is_unknown) qn_text_emit(out, best[at].id);
+            unknown = is_unknown;
         }
         for (size_t i = before, k = out->count; i + 1 < k; i++) {
             int32_t id = out->ids[i];

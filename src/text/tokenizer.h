@@ -74,6 +74,7 @@ struct qn_tokenizer {
     const uint8_t *charsmap;     /* t5 */
     size_t charsmap_bytes;
     double unknown_score;
+    int falls_to_bytes; /* t5: there is a token for each byte, for what is unknown */
     int32_t bos, eos, eot, eom, unk, sep, pad, mask, newline;
     int32_t add_bos, add_eos, add_sep, add_space_prefix, remove_extra_whitespaces, lowercase, strip_accents, clean_spaces;
     int32_t ignored_ids;

@@ -3,6 +3,7 @@
 logits must be those that were given. What the zoo does not have (groups of heads, part of a head turned, gemma 3, encoders, blocks of
 MXFP4) is held against a GGUF file of random weights that this file writes itself. Usage: check_convert.py QUERN DATA"""
 import array
+import base64
 import json
 import math
 import os
@@ -630,8 +631,52 @@ def bad_input(folder):
     refused(folder, "twice", "two tensors")
 
 
+def charsmap():
+    """A double array that turns A into a: the root's children lie from 256 on, the end of the match at 512."""
+    nodes = [0] * 1024
+    nodes[0], nodes[256 ^ 65], nodes[512] = 256 << 10, 65 | 1 << 8 | 512 << 10, 0
+    return base64.b64encode(struct.pack("<I1024I", 4096, *nodes) + b"a\0").decode()
+
+
+def unigram(folder):
+    """A tokenizer.json of scores: the best sum wins, bytes for what is unknown, and refusals."""
+    keys, tensors = read_gguf(os.path.join(DATA, "zoo", "qwen2-dense.gguf"))
+    config, there = folder_of(keys, tensors, "qwen2")
+    pieces = [["<unk>", 0.0], ["</s>", 0.0], ["\u2581", -2.0], ["a", -2.0], ["b", -2.5], ["ab", -3.0], ["\u2581a", -3.5]]
+    some_bytes = [[f"<0x{b:02X}>", -20.0] for b in range(256)]
+    metaspace = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, {"type": "Metaspace", "add_prefix_space": True}]}
+    ending = {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "</s>"}}]}
+    for what, fallback, more, text, want in (
+            ("plain", False, {}, "abba", [5, 4, 3]), ("bytes", True, {}, "a\u00e9", [3, 7 + 0xC3, 7 + 0xA9]),
+            ("unknown", False, {}, "axxb", [3, 0, 4]),
+            ("map", False, {"normalizer": {"type": "Precompiled", "precompiled_charsmap": charsmap()}}, "AB", [3, 0]),
+            ("spaces", False, {"pre_tokenizer": metaspace}, "  a   b ", [6, 2, 4]), ("ends", False, {"post_processor": ending}, "ab", [5, 1])):
+        place = os.path.join(folder, "unigram-" + what)
+        write_folder(place, {**config, "vocab_size": 7}, there)
+        words = {"model": {"type": "Unigram", "unk_id": 0, "vocab": pieces + some_bytes * fallback, "byte_fallback": fallback},
+                 "added_tokens": [{"id": 1, "content": "</s>", "special": True}], **more}
+        with open(os.path.join(place, "tokenizer.json"), "w", encoding="utf-8") as file:
+            json.dump(words, file)
+        with open(os.path.join(place, "tokenizer_config.json"), "w", encoding="utf-8") as file:
+            json.dump({"eos_token": "</s>"}, file)
+        code, said = quern("convert", place, place + ".gguf")
+        check(code == 0, f"unigram {what}: {said}")
+        done = subprocess.run([QUERN, "tokenize", "-m", place + ".gguf", "-p", text, "--ids"], capture_output=True, timeout=300)
+        got = [int(x) for x in done.stdout.decode().replace(",", " ").replace("[", " ").replace("]", " ").split()]
+        check(got == want, f"unigram {what}: {got}, not {want}; {done.stderr.decode().strip()}")
+    for what, more, sentence in (("base64", {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "A!"}}, "not base64"),
+                                 ("lower", {"normalizer": {"type": "Lowercase"}}, "'Lowercase'"),
+                                 ("nobody", {"model": {"type": "Unigram", "vocab": pieces}}, "unk_id"),
+                                 ("scores", {"model": {"type": "Unigram", "unk_id": 0, "vocab": [["a", {"b": 1}]]}}, "no score"),
+                                 ("empty", {"model": {"type": "Unigram", "unk_id": 0, "vocab": []}}, "no vocabulary")):
+        write_folder(os.path.join(folder, what), config, there)
+        with open(os.path.join(folder, what, "tokenizer.json"), "w", encoding="utf-8") as file:
+            json.dump({"model": {"type": "Unigram", "unk_id": 0, "vocab": pieces}, **more}, file)
+        refused(folder, what, sentence)
+
+
 with tempfile.TemporaryDirectory() as work:
-    for test in (zoo, made, bad_input):
+    for test in (zoo, made, bad_input, unigram):
         test(work)
 print(f"{passed} passed, {failures} failed")
 sys.exit(failures != 0)

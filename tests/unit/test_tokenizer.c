@@ -253,6 +253,22 @@ static void the_best_sum_wins(void **state) {
     qn_tokenizer_destroy(t);
 }
 
+/* A vocabulary that has them all spells what it does not know in bytes, each for itself. */
+static void what_is_unknown_falls_to_bytes(void **state) {
+    (void)state;
+    static entry all[4 + 256] = {{"<pad>", 3, 0}, {"</s>", 3, 0}, {"<unk>", 2, 0}, {"a", 1, -1}};
+    static char names[256][8];
+    for (int b = 0; b < 256; b++) {
+        snprintf(names[b], sizeof names[b], "<0x%02X>", (unsigned)b);
+        all[4 + b] = (entry){names[b], 6, 0};
+    }
+    SOURCE("t5", all);
+    qn_tokenizer *t = make(&s);
+    encodes(t, "a\xC3\xA9xa", 0, 5, (int32_t[]){3, 4 + 0xC3, 4 + 0xA9, 4 + 'x', 3});
+    decodes(t, (int32_t[]){3, 4 + 0xC3, 4 + 0xA9, 4 + 'x', 3}, 5, 0, "a\xC3\xA9xa");
+    qn_tokenizer_destroy(t);
+}
+
 static void pieces_never_cut_a_character(void **state) {
     (void)state;
     qn_tokenizer *t = small_vocab(NULL, 0);
@@ -397,16 +413,12 @@ static void odd_vocabularies_are_survived(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sentencepiece_merges_by_score),
-                                       cmocka_unit_test(special_tokens_are_found_when_asked),
-                                       cmocka_unit_test(ranked_merges_go_by_rank),
-                                       cmocka_unit_test(every_way_to_cut_loses_nothing),
-                                       cmocka_unit_test(words_are_the_longest_tokens),
-                                       cmocka_unit_test(the_best_sum_wins),
-                                       cmocka_unit_test(pieces_never_cut_a_character),
-                                       cmocka_unit_test(cleaning_is_the_same_in_pieces),
-                                       cmocka_unit_test(room_is_asked_for_and_nothing_is_touched),
-                                       cmocka_unit_test(vocabularies_that_lie_are_refused),
-                                       cmocka_unit_test(odd_vocabularies_are_survived)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sentencepiece_merges_by_score),     cmocka_unit_test(special_tokens_are_found_when_asked),
+        cmocka_unit_test(ranked_merges_go_by_rank),          cmocka_unit_test(every_way_to_cut_loses_nothing),
+        cmocka_unit_test(words_are_the_longest_tokens),      cmocka_unit_test(the_best_sum_wins),
+        cmocka_unit_test(what_is_unknown_falls_to_bytes),    cmocka_unit_test(pieces_never_cut_a_character),
+        cmocka_unit_test(cleaning_is_the_same_in_pieces),    cmocka_unit_test(room_is_asked_for_and_nothing_is_touched),
+        cmocka_unit_test(vocabularies_that_lie_are_refused), cmocka_unit_test(odd_vocabularies_are_survived)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
