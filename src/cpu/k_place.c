@@ -1,6 +1,10 @@
 /* Copies with an index map on each axis: pad, pad_back without wrapping, pad_reflect_1d, roll; and rows of one value: fill, one_hot. Rows
- * that lie side by side go in runs; elements are bytes here, whatever they mean. */
+ * that lie side by side go in runs; elements are bytes here, whatever they mean. Rows of which a part is kept: diag_mask_inf,
+ * diag_mask_zero. The gradient of a sum or mean, which is a value or a row again and again: reduce_back. */
+#include <math.h>
+
 #include "cpu/k_copy.h"
+#include "op/op_axes.h"
 #include "op/op_layout.h"
 
 static int is_row(const qn_tensor *t) { return qn_ne(t, 0) == 1 || qn_nb(t, 0) == qn_op_dtype_bytes(t->dtype); }
@@ -174,4 +178,70 @@ int QN_K(one_hot)(const qn_call *c, qn_cpu_step *s) {
     int64_t size = qn_op_dtype_bytes(c->dst[0]->dtype);
     if ((at->axis != -1 && at->axis != c->src[0]->rank) || !qn_cpu_is_dense(c->src[0]) || size > 8) return 0;
     return by_rows(s, "one_hot rows", run_one_hot, c->dst[0]);
+}
+
+/* ---- Columns past the diagonal */
+
+static void run_diagonal(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    const qn_tensor *a = c->src[0], *y = c->dst[0];
+    int32_t past = c->op == QN_OP_diag_mask_inf ? ((const qn_attr_diag_mask_inf *)c->attr)->n_past
+                                                : ((const qn_attr_diag_mask_zero *)c->attr)->n_past;
+    int64_t size = qn_op_dtype_bytes(y->dtype);
+    char value[16];
+    qn_rows it;
+    (void)phase;
+    qn_store_one((qn_dtype)y->dtype, value, c->op == QN_OP_diag_mask_inf ? -INFINITY : 0);
+    EACH_ROW(it, y) {
+        const char *from = qn_row(&it, a);
+        char *to = qn_row(&it, y);
+        int64_t kept = (int64_t)past + (y->rank > 1 ? it.index[y->rank - 2] : 0) + 1;
+        if (kept > it.n) kept = it.n;
+        if (to != from) memcpy(to, from, (size_t)(kept * size));
+        fill_row(to + kept * size, value, size, it.n - kept);
+    }
+}
+
+static int prepare_diagonal(const qn_call *c, qn_cpu_step *s, const char *name) {
+    if (c->src[0]->dtype != c->dst[0]->dtype || c->src[0]->rank != c->dst[0]->rank || !is_row(c->src[0])) return 0;
+    return by_rows(s, name, run_diagonal, c->dst[0]);
+}
+
+int QN_K(diag_mask_inf)(const qn_call *c, qn_cpu_step *s) { return prepare_diagonal(c, s, "diag_mask_inf rows"); }
+int QN_K(diag_mask_zero)(const qn_call *c, qn_cpu_step *s) { return prepare_diagonal(c, s, "diag_mask_zero rows"); }
+
+/* ---- reduce_back of sums and means, f32: every element of x has the gradient of the sum it went into */
+
+static unsigned reduced_axes(const qn_call *c) {
+    const qn_attr_reduce_back *at = c->attr;
+    return qn_op_axes_set(&at->axes, c->src[1]->rank);
+}
+
+static void run_reduce_back(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    const qn_tensor *dx = c->dst[0];
+    unsigned set = reduced_axes(c);
+    int64_t step[QN_MAX_RANK] = {0}, next = 1, summed = 1;
+    for (int k = 0; k < dx->rank; k++) {
+        step[k] = set >> k & 1 ? 0 : next;
+        if (set >> k & 1) summed *= qn_ne(dx, k);
+        else next *= qn_ne(dx, k);
+    }
+    vf share = vf_set1(c->subop == QN_REDUCE_mean ? (float)summed : 1.0f);
+    qn_rows it;
+    (void)phase;
+    EACH_ROW(it, dx) {
+        int64_t at = 0;
+        for (int k = 1; k < dx->rank; k++) at += it.index[dx->rank - 1 - k] * step[k];
+        const char *g = qn_at(c->src[0], at * 4);
+        vf one = vf_set1(*(const float *)(const void *)g) / share;
+        for (int64_t i = 0; i < it.n; i += VF_N)
+            qn_lanes_put_at(QN_DTYPE_F32, qn_row(&it, dx), i, step[0] ? qn_lanes_at(QN_DTYPE_F32, g, i, it.n) / share : one,
+                            it.n);
+    }
+}
+
+int QN_K(reduce_back)(const qn_call *c, qn_cpu_step *s) {
+    const qn_tensor *g = c->src[0], *dx = c->dst[0];
+    if (c->subop != QN_REDUCE_sum && c->subop != QN_REDUCE_mean) return 0;
+    if (g->dtype != QN_DTYPE_F32 || dx->dtype != QN_DTYPE_F32 || !qn_cpu_is_dense(g) || qn_tensor_count(dx) == 0) return 0;
+    return by_rows(s, "reduce_back rows", run_reduce_back, dx);
 }

@@ -2,138 +2,61 @@
  * Every mode is a set of weighted taps per axis, so the gradient is the same taps walked the other way. Coordinates are single
  * precision by definition: which sample is nearest, and where taps begin, must not depend on who computes it. */
 #include "op/op_conv.h"
-
-enum { NEAREST = 0, BILINEAR = 1, BICUBIC = 2, IMAGE_AXES = 4 };
-
-typedef struct resize {
-    int mode, align_corners, antialias;
-} resize;
+#include "op/op_resize.h"
 
 /* ---- Shape rules */
 
 /* The shape to resize to; it must have an entry for every axis that x really has. */
-static qn_status resized_shape(qn_infer_call *c, const qn_dims *shape, resize how) {
+static qn_status resized_shape(qn_infer_call *c, const qn_dims *shape, qn_resize how) {
     const qn_tensor *x = c->src[0];
-    QN_TRY(qn_need_rank(c, 0, IMAGE_AXES));
+    QN_TRY(qn_need_rank(c, 0, QN_RESIZE_AXES));
     for (int i = 0; i < x->rank; i++)
         if (x->shape[i] == 0) return qn_reject_src(c, 0, QN_REASON_SHAPE_EMPTY, i, 1, 0);
     int rank = qn_trim_rank(x->rank, x->shape, 1);
-    if (shape->rank > IMAGE_AXES) return qn_reject_attr(c, "shape", QN_REASON_ATTR_RANK, -1, IMAGE_AXES, shape->rank);
+    if (shape->rank > QN_RESIZE_AXES) return qn_reject_attr(c, "shape", QN_REASON_ATTR_RANK, -1, QN_RESIZE_AXES, shape->rank);
     if (shape->rank < rank) return qn_reject_attr(c, "shape", QN_REASON_ATTR_RANK, -1, rank, shape->rank);
     for (int i = 0; i < shape->rank; i++)
         if (shape->d[i] < 1) return qn_reject_attr(c, "shape", QN_REASON_ATTR_EXTENT, i, 1, shape->d[i]);
-    if (how.antialias && how.mode != BILINEAR)
-        return qn_reject_attr(c, "antialias", QN_REASON_ATTR_CONFLICT, -1, BILINEAR, how.mode);
+    if (how.antialias && how.mode != QN_RESIZE_BILINEAR)
+        return qn_reject_attr(c, "antialias", QN_REASON_ATTR_CONFLICT, -1, QN_RESIZE_BILINEAR, how.mode);
     return qn_out_shape(c, 0, x->dtype, shape->rank, shape->d);
 }
 
 qn_status qn_infer_upscale(qn_infer_call *c) {
     const qn_attr_upscale *at = c->attr;
-    resize how = {at->mode, at->align_corners, at->antialias};
+    qn_resize how = {at->mode, at->align_corners, at->antialias};
     return resized_shape(c, &at->shape, how);
 }
 
 qn_status qn_infer_upscale_back(qn_infer_call *c) {
     const qn_attr_upscale_back *at = c->attr;
-    resize how = {at->mode, at->align_corners, at->antialias};
+    qn_resize how = {at->mode, at->align_corners, at->antialias};
     return resized_shape(c, &at->shape, how);
 }
 
 /* ---- References */
 
-/* One axis from `in` samples to `out`: `scale` samples out for one in, centres of samples at index + offset. */
-typedef struct resize_axis {
-    int mode, antialias;
-    int64_t in, out;
-    float scale, offset, support;
-} resize_axis;
-
-static resize_axis axis_of(resize how, int k, int64_t in, int64_t out) {
-    int image = k < 2, aligned = image && how.align_corners;
-    resize_axis a = {.mode = image ? how.mode : NEAREST, .antialias = how.antialias, .in = in, .out = out};
-    a.scale = aligned && in > 1 && out > 1 ? (float)(out - 1) / (float)(in - 1) : (float)out / (float)in;
-    a.offset = aligned ? 0.0f : 0.5f;
-    a.support = a.scale < 1.0f ? 1.0f / a.scale : 1.0f;
-    return a;
-}
-
-/* The samples an output is made of: [first, first + n), those beyond an edge standing for the edge. */
-typedef struct taps {
-    int64_t first, n;
-    float centre; /* antialias: the output's coordinate; else how far it is past the base sample */
-    double total; /* of the weights */
-} taps;
-
-/* A whole number in [low, high], whatever the float is. */
-static int64_t whole(float v, int64_t low, int64_t high) {
-    if (!(v > (float)low)) return low;
-    if (v >= (float)high) return high;
-    return (int64_t)v;
-}
-
-static int64_t tap_index(const resize_axis *a, const taps *t, int64_t j) {
-    int64_t i = t->first + j;
-    return i < 0 ? 0 : i >= a->in ? a->in - 1 : i;
-}
-
-/* Keys' cubic kernel. */
-static double cubic(double u) {
-    const double alpha = -0.75;
-    if (u <= 1) return ((alpha + 2) * u - (alpha + 3)) * u * u + 1;
-    return u < 2 ? ((alpha * u - 5 * alpha) * u + 8 * alpha) * u - 4 * alpha : 0;
-}
-
-static double tap_weight(const resize_axis *a, const taps *t, int64_t j) {
-    if (a->mode == NEAREST) return 1;
-    if (a->mode == BICUBIC) return cubic(fabs((double)j - 1 - (double)t->centre));
-    if (!a->antialias) return j == 0 ? 1 - (double)t->centre : (double)t->centre;
-    float weight = 1.0f - fabsf((float)(t->first + j) - t->centre + a->offset) / a->support;
-    return weight > 0 ? (double)weight : 0;
-}
-
-static taps taps_of(const resize_axis *a, int64_t output) {
-    taps t = {.n = 1, .total = 1};
-    float at = ((float)output + a->offset) / a->scale - a->offset, base = floorf(at);
-    int64_t sample = whole(base, -1, a->in);
-    if (a->mode == NEAREST) {
-        t.first = whole((float)output / a->scale, 0, a->in - 1);
-    } else if (a->mode == BICUBIC) {
-        t = (taps){sample - 1, 4, at - base, 1};
-    } else if (!a->antialias) {
-        float past = at - (float)(sample < 0 ? 0 : sample >= a->in ? a->in - 1 : sample);
-        t = (taps){sample, 2, past < 0 ? 0 : past > 1 ? 1 : past, 1};
-    } else {
-        t.centre = ((float)output + a->offset) / a->scale;
-        t.first = whole(t.centre - a->support + a->offset, 0, a->in);
-        t.n = whole(t.centre + a->support + a->offset, 0, a->in) - t.first;
-        t.total = 0;
-        for (int64_t j = 0; j < t.n; j++) t.total += tap_weight(a, &t, j);
-        if (!(t.total > 0)) t.total = 1;
-    }
-    return t;
-}
-
 /* Weight that an input sample has in an output; 0 also when it is no tap of it. */
-static double weight_of_sample(const resize_axis *a, int64_t output, int64_t sample) {
-    taps t = taps_of(a, output);
+static double weight_of_sample(const qn_resize_axis *a, int64_t output, int64_t sample) {
+    qn_taps t = qn_taps_of(a, output);
     double weight = 0;
     for (int64_t j = 0; j < t.n; j++)
-        if (tap_index(a, &t, j) == sample) weight += tap_weight(a, &t, j);
+        if (qn_tap_index(a, &t, j) == sample) weight += qn_tap_weight(a, &t, j);
     return weight / t.total;
 }
 
-static int64_t nearest(const resize_axis *a, int64_t output) { return taps_of(a, output).first; }
+static int64_t nearest(const qn_resize_axis *a, int64_t output) { return qn_taps_of(a, output).first; }
 
 /* One value of the result, from image (i3, i2): along the rows first, then across them. */
-static double interpolate(const resize_axis *a, const qn_tensor *x, int64_t i3, int64_t i2, const taps *rows,
-                          const taps *columns) {
+static double interpolate(const qn_resize_axis *a, const qn_tensor *x, int64_t i3, int64_t i2, const qn_taps *rows,
+                          const qn_taps *columns) {
     double sum = 0;
     for (int64_t j = 0; j < rows->n; j++) {
         double along = 0;
-        int64_t row = tap_index(&a[1], rows, j);
+        int64_t row = qn_tap_index(&a[1], rows, j);
         for (int64_t k = 0; k < columns->n; k++)
-            along += tap_weight(&a[0], columns, k) * qn_get4(x, i3, i2, row, tap_index(&a[0], columns, k));
-        sum += tap_weight(&a[1], rows, j) * along;
+            along += qn_tap_weight(&a[0], columns, k) * qn_get4(x, i3, i2, row, qn_tap_index(&a[0], columns, k));
+        sum += qn_tap_weight(&a[1], rows, j) * along;
     }
     return sum / (rows->total * columns->total);
 }
@@ -141,15 +64,15 @@ static double interpolate(const resize_axis *a, const qn_tensor *x, int64_t i3, 
 qn_status qn_ref_upscale(const qn_call *c) {
     const qn_attr_upscale *at = c->attr;
     const qn_tensor *x = c->src[0], *y = c->dst[0];
-    resize how = {at->mode, at->align_corners, at->antialias};
-    resize_axis a[IMAGE_AXES];
-    for (int k = 0; k < IMAGE_AXES; k++) a[k] = axis_of(how, k, qn_ne(x, k), qn_ne(y, k));
+    qn_resize how = {at->mode, at->align_corners, at->antialias};
+    qn_resize_axis a[QN_RESIZE_AXES];
+    for (int k = 0; k < QN_RESIZE_AXES; k++) a[k] = qn_resize_axis_of(how, k, qn_ne(x, k), qn_ne(y, k));
     for (int64_t o3 = 0; o3 < a[3].out; o3++)
         for (int64_t o2 = 0; o2 < a[2].out; o2++)
             for (int64_t o1 = 0; o1 < a[1].out; o1++) {
-                taps rows = taps_of(&a[1], o1);
+                qn_taps rows = qn_taps_of(&a[1], o1);
                 for (int64_t o0 = 0; o0 < a[0].out; o0++) {
-                    taps columns = taps_of(&a[0], o0);
+                    qn_taps columns = qn_taps_of(&a[0], o0);
                     double v = interpolate(a, x, nearest(&a[3], o3), nearest(&a[2], o2), &rows, &columns);
                     qn_put4(y, o3, o2, o1, o0, v);
                 }
@@ -158,20 +81,20 @@ qn_status qn_ref_upscale(const qn_call *c) {
 }
 
 /* acc[i] += weight times what columns [from, to) of the input get back from one row of g. */
-static void give_back(const resize_axis *a, const qn_tensor *g, int64_t o3, int64_t o2, int64_t o1, double weight, int64_t from,
-                      int64_t to, double *acc) {
+static void give_back(const qn_resize_axis *a, const qn_tensor *g, int64_t o3, int64_t o2, int64_t o1, double weight,
+                      int64_t from, int64_t to, double *acc) {
     for (int64_t o0 = 0; o0 < a->out; o0++) {
-        taps t = taps_of(a, o0);
+        qn_taps t = qn_taps_of(a, o0);
         double share = weight * qn_get4(g, o3, o2, o1, o0) / t.total;
         for (int64_t k = 0; k < t.n; k++) {
-            int64_t i = tap_index(a, &t, k);
-            if (i >= from && i < to) acc[i - from] += share * tap_weight(a, &t, k);
+            int64_t i = qn_tap_index(a, &t, k);
+            if (i >= from && i < to) acc[i - from] += share * qn_tap_weight(a, &t, k);
         }
     }
 }
 
 /* All rows of g that row (i3, i2, i1) of the input went into. */
-static void give_back_rows(const resize_axis *a, const qn_tensor *g, const int64_t *input, int64_t from, int64_t to,
+static void give_back_rows(const qn_resize_axis *a, const qn_tensor *g, const int64_t *input, int64_t from, int64_t to,
                            double *acc) {
     for (int64_t o3 = 0; o3 < a[3].out; o3++) {
         if (nearest(&a[3], o3) != input[3]) continue;
@@ -188,14 +111,14 @@ static void give_back_rows(const resize_axis *a, const qn_tensor *g, const int64
 qn_status qn_ref_upscale_back(const qn_call *c) {
     const qn_attr_upscale_back *at = c->attr;
     const qn_tensor *g = c->src[0], *dx = c->dst[0];
-    resize how = {at->mode, at->align_corners, at->antialias};
-    resize_axis a[IMAGE_AXES];
+    qn_resize how = {at->mode, at->align_corners, at->antialias};
+    qn_resize_axis a[QN_RESIZE_AXES];
     double acc[QN_RUN];
     qn_rows it;
-    for (int k = 0; k < IMAGE_AXES; k++) a[k] = axis_of(how, k, qn_ne(dx, k), qn_ne(g, k));
+    for (int k = 0; k < QN_RESIZE_AXES; k++) a[k] = qn_resize_axis_of(how, k, qn_ne(dx, k), qn_ne(g, k));
     for (qn_rows_begin(&it, dx->rank, dx->shape); it.live; qn_rows_next(&it)) {
-        int64_t input[IMAGE_AXES] = {0};
-        for (int k = 0; k < IMAGE_AXES && k < it.rank; k++) input[k] = it.index[it.rank - 1 - k];
+        int64_t input[QN_RESIZE_AXES] = {0};
+        for (int k = 0; k < QN_RESIZE_AXES && k < it.rank; k++) input[k] = it.index[it.rank - 1 - k];
         for (int64_t from = 0; from < it.n; from += QN_RUN) {
             int64_t to = from + qn_some(it.n, from);
             for (int64_t i = 0; i < to - from; i++) acc[i] = 0;
@@ -214,7 +137,7 @@ void qn_vjp_upscale(qn_vjp_call *v) {
     at.mode = from->mode;
     at.align_corners = from->align_corners;
     at.antialias = from->antialias;
-    at.shape = qn_dims_of(v, v->src[0], IMAGE_AXES);
+    at.shape = qn_dims_of(v, v->src[0], QN_RESIZE_AXES);
     v->out[0] = qn_with_rank_of(v, qn_emit1(v, QN_OP_upscale_back, 0, &at, v->grad[0]), v->src[0]);
 }
 
@@ -224,6 +147,6 @@ void qn_vjp_upscale_back(qn_vjp_call *v) {
     at.mode = from->mode;
     at.align_corners = from->align_corners;
     at.antialias = from->antialias;
-    at.shape = qn_dims_of(v, v->src[0], IMAGE_AXES);
+    at.shape = qn_dims_of(v, v->src[0], QN_RESIZE_AXES);
     v->out[0] = qn_with_rank_of(v, qn_emit1(v, QN_OP_upscale, 0, &at, v->grad[0]), v->src[0]);
 }
