@@ -2,7 +2,7 @@
  * holds four neighbouring elements of one row; the layouts are those of the formats' definition. */
 #include "cpu/kd_unpack.h"
 
-enum { LOW4 = 0x0f0f0f0f, LOW2 = 0x03030303, LOW6 = 0x3f3f3f3f };
+enum { LOW4 = 0x0f0f0f0f, LOW2 = 0x03030303, LOW6 = 0x3f3f3f3f, HIGH2 = 0x30303030 };
 
 /* ---- 32 elements, one f16 scale: nibble j and nibble j + 16 share a byte. */
 
@@ -87,15 +87,23 @@ UNPACK(q8_k, 256, 292, 32, 0, 1)
 
 /* ---- 256 elements under scales of scales */
 
-/* Scales and minima of q4_K and q5_K: six bits each, in twelve bytes. */
+/* Scales and minima of q4_K and q5_K: six bits each, in twelve bytes; here one to a byte, two words of each. */
+typedef struct six_bits {
+    vu scale[2], least[2];
+} six_bits;
+
+INLINE six_bits read_six_bits(const uint8_t *s, int v) {
+    vu a = word(s, 0, v), b = word(s, 1, v), c = word(s, 2, v);
+    return (six_bits){{a & LOW6, (c & LOW4) | (a >> 2 & HIGH2)}, {b & LOW6, (c >> 4 & LOW4) | (b >> 2 & HIGH2)}};
+}
+
 INLINE void six_bit_scales(const uint8_t *p, const uint8_t *s, int v, qn_quant_chunk *to) {
     vf d = half_field(p, v), dmin = vf_zero() - half_field(p + 2 * QN_PANEL, v);
-    vu a = word(s, 0, v), b = word(s, 1, v), c = word(s, 2, v);
-    vu scale[2] = {a & LOW6, (c & LOW4) | (a >> 6 & LOW2) << 4}, least[2] = {b & LOW6, (c >> 4 & LOW4) | (b >> 6 & LOW2) << 4};
+    six_bits six = read_six_bits(s, v);
     QN_UNROLL
     for (int g = 0; g < 8; g++) {
-        put_f(to->scale, g, v, d * byte_f(scale[g / 4], g % 4));
-        put_f(to->least, g, v, dmin * byte_f(least[g / 4], g % 4));
+        put_f(to->scale, g, v, d * byte_f(six.scale[g / 4], g % 4));
+        put_f(to->least, g, v, dmin * byte_f(six.least[g / 4], g % 4));
     }
 }
 
@@ -112,7 +120,32 @@ INLINE void q4_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
         }
     }
 }
-UNPACK(q4_k, 256, 144, 32, 1, 0)
+
+/* The two groups that share their bytes at a time: all 64 words at once would not fit the registers. */
+INLINE vf q4_k_dot(const uint8_t *p, int v, const qn_quant_row *x, int g, int offset, vf sum) {
+    vf d = half_field(p, v), dmin = vf_zero() - half_field(p + 2 * QN_PANEL, v);
+    six_bits six = read_six_bits(p + 4 * QN_PANEL, v);
+    (void)offset; /* it has none */
+    QN_UNROLL_BLOCK
+    for (int u = 0; u < 8; u += 2, g += 2) {
+        vi low = vi_set1(0), high = low;
+        QN_STAY;
+        QN_UNROLL
+        for (int w = 0; w < 8; w++) {
+            if (v == 0) fetch_ahead(p, 144 * QN_PANEL, 4 * u + w, 32);
+            vu q = word(p + 16 * QN_PANEL, 4 * u + w, v);
+            low = vi_dot4(low, q & LOW4, four(x->q + 32 * g + 4 * w));
+            high = vi_dot4_upper(high, q, four(x->q + 32 * g + 32 + 4 * w));
+        }
+        vf scale[2] = {d * byte_f(six.scale[u / 4], u % 4), d * byte_f(six.scale[u / 4], u % 4 + 1)};
+        sum = vf_fma(vf_from_i(low), scale[0] * vf_set1(x->d[g]), sum);
+        sum = vf_fma(dmin * byte_f(six.least[u / 4], u % 4), vf_set1(x->total[g]), sum);
+        sum = vf_fma(vf_from_i(high >> VI_UPPER_BITS), scale[1] * vf_set1(x->d[g + 1]), sum);
+        sum = vf_fma(dmin * byte_f(six.least[u / 4], u % 4 + 1), vf_set1(x->total[g + 1]), sum);
+    }
+    return sum;
+}
+UNPACK_DOT(q4_k, 256, 144, 32)
 
 INLINE void q5_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     (void)b;

@@ -52,6 +52,9 @@ enum { QN_AHEAD = 2048 };
 enum { QN_AHEAD = 0 };
 #endif
 
+/* Keeps compilers from gathering what is asked for ahead at one place, where it would wait for itself. */
+#define QN_STAY __asm__ volatile("" ::: "memory")
+
 /* Share i of n of what will be read in place of the `size` bytes at p. */
 INLINE void fetch_ahead(const uint8_t *p, int size, int i, int n) {
     for (int at = i * size / n; QN_AHEAD > 0 && at < (i + 1) * size / n; at += 64) __builtin_prefetch(p + QN_AHEAD + at, 0, 3);
@@ -64,7 +67,10 @@ INLINE vf block_dot(const qn_quant_chunk *w, int v, const qn_quant_row *x, int g
                     int least, int wide, const uint8_t *next, int size) {
     QN_UNROLL_BLOCK
     for (int i = 0; i < block / group; i++, g++) {
-        if (next) fetch_ahead(next, size, i, block / group);
+        if (next) {
+            QN_STAY;
+            fetch_ahead(next, size, i, block / group);
+        }
         vi whole = vi_set1(-offset * x->sum[g]);
         QN_UNROLL
         for (int j = 0; j < group / 4; j++) {
@@ -78,8 +84,11 @@ INLINE vf block_dot(const qn_quant_chunk *w, int v, const qn_quant_row *x, int g
     return sum;
 }
 
+/* Vector v of the block at p times a row, whose groups from g on it meets, and the bytes asked for that come after it. */
+typedef vf (*dot_fn)(const uint8_t *p, int v, const qn_quant_row *x, int g, int offset, vf sum);
+
 /* Panels side by side times one row, over its whole length: as many streams of weights as there are panels. */
-INLINE void one_row(const qn_quant_line *l, int panels, block_fn unpack, int block, int size, int group, int least, int wide) {
+INLINE void one_row(const qn_quant_line *l, int panels, dot_fn dot, int block, int size, int group) {
     vf sum[QN_DOT_PANELS_ONE][QN_PANEL_VECTORS];
     const uint8_t *at[QN_DOT_PANELS_ONE];
     const qn_quant_row *x = l->x;
@@ -95,11 +104,7 @@ INLINE void one_row(const qn_quant_line *l, int panels, block_fn unpack, int blo
             QN_UNROLL
             for (int p = 0; p < panels; p++) {
                 QN_UNROLL
-                for (int v = 0; v < QN_PANEL_VECTORS; v++) {
-                    qn_quant_chunk w;
-                    unpack(at[p], 0, v, &w);
-                    sum[p][v] = block_dot(&w, v, x, g, l->offset, sum[p][v], block, group, least, wide, v ? NULL : at[p], size);
-                }
+                for (int v = 0; v < QN_PANEL_VECTORS; v++) sum[p][v] = dot(at[p], v, x, g, l->offset, sum[p][v]);
                 at[p] += size;
             }
         }
@@ -167,31 +172,41 @@ INLINE void few_rows(const qn_quant_few *l, int64_t chunk, int first, int rows, 
     }
 
 /* What a type needs of its function name(p, b, v, to): the unpacking of a chunk, and the product with one row, for as many panels as
- * go abreast and for one; UNPACK_ONLY for those that are packed as something else. */
+ * go abreast and for one; UNPACK_ONLY for those that are packed as something else, UNPACK_DOT for those that bring a name_dot which
+ * does with one row what unpacking and block_dot would. */
 #define UNPACK_ONLY(name, block, size)                                                              \
     void QN_K(unpack_##name)(const uint8_t *panel, int count, qn_quant_chunk *to) {                 \
         for (int b = 0; b * (block) < count; b++)                                                   \
             for (int v = 0; v < QN_PANEL_VECTORS; v++) name(panel + b * (size)*QN_PANEL, b, v, to); \
     }
-#define UNPACK(name, block, size, group, least, wide)                                                                        \
-    UNPACK_ONLY(name, block, size)                                                                                           \
-    void QN_K(one_##name)(const qn_quant_line *l) {                                                                          \
-        if (l->panels == QN_DOT_PANELS_ONE) one_row(l, QN_DOT_PANELS_ONE, name, block, (size)*QN_PANEL, group, least, wide); \
-        else                                                                                                                 \
-            for (int p = 0; p < l->panels; p++) {                                                                            \
-                qn_quant_line each = {{l->panel[p]}, 1, l->x, l->x_step, l->k, l->offset, l->sums + p * QN_PANEL};           \
-                one_row(&each, 1, name, block, (size)*QN_PANEL, group, least, wide);                                         \
-            }                                                                                                                \
+#define UNPACK_DOT(name, block, size, group)                                                                          \
+    UNPACK_ONLY(name, block, size)                                                                                    \
+    void QN_K(one_##name)(const qn_quant_line *l) {                                                                   \
+        if (l->panels == QN_DOT_PANELS_ONE) one_row(l, QN_DOT_PANELS_ONE, name##_dot, block, (size)*QN_PANEL, group); \
+        else                                                                                                          \
+            for (int p = 0; p < l->panels; p++) {                                                                     \
+                qn_quant_line each = {{l->panel[p]}, 1, l->x, l->x_step, l->k, l->offset, l->sums + p * QN_PANEL};    \
+                one_row(&each, 1, name##_dot, block, (size)*QN_PANEL, group);                                         \
+            }                                                                                                         \
     }
+#define UNPACK(name, block, size, group, least, wide)                                                         \
+    INLINE vf name##_dot(const uint8_t *p, int v, const qn_quant_row *x, int g, int offset, vf sum) {         \
+        qn_quant_chunk w;                                                                                     \
+        name(p, 0, v, &w);                                                                                    \
+        return block_dot(&w, v, x, g, offset, sum, block, group, least, wide, v ? NULL : p, (size)*QN_PANEL); \
+    }                                                                                                         \
+    UNPACK_DOT(name, block, size, group)
 
-#define QN_UNPACKS(X)                                                                                                            \
-    X(q4_0)                                                                                                                      \
-    X(q4_1)                                                                                                                      \
-    X(q5_0)                                                                                                                      \
-    X(q5_1)                                                                                                                      \
-    X(q8_0)                                                                                                                      \
-    X(q8_1) X(q2_k) X(q3_k) X(q4_k) X(q5_k) X(q6_k) X(q8_k) X(iq2_xxs) X(iq2_xs) X(iq3_xxs) X(iq1_s) X(iq4_nl) X(iq3_s) X(iq2_s) \
-        X(iq4_xs) X(iq1_m) X(tq1_0) X(tq2_0) X(mxfp4) X(nvfp4) X(q1_0) X(q2_0)
+#define QN_UNPACKS(X)                                                                                                      \
+    X(q4_0)                                                                                                                \
+    X(q4_1)                                                                                                                \
+    X(q5_0)                                                                                                                \
+    X(q5_1)                                                                                                                \
+    X(q8_0)                                                                                                                \
+    X(q8_1)                                                                                                                \
+    X(q2_k)                                                                                                                \
+    X(q3_k) X(q4_k) X(q5_k) X(q6_k) X(q8_k) X(iq2_xxs) X(iq2_xs) X(iq3_xxs) X(iq1_s) X(iq4_nl) X(iq3_s) X(iq2_s) X(iq4_xs) \
+        X(iq1_m) X(tq1_0) X(tq2_0) X(mxfp4) X(nvfp4) X(q1_0) X(q2_0)
 #define QN_UNPACK_DECLARE(name)                                                    \
     void QN_K(unpack_##name)(const uint8_t *panel, int count, qn_quant_chunk *to); \
     void QN_K(one_##name)(const qn_quant_line *l);

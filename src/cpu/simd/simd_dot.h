@@ -5,6 +5,8 @@
  *   vi_dot4(s, w, x)       s + the four products of a lane of w with x, the same four bytes for every lane. w is unsigned and at most
  *                          127, x signed, neither is -128
  *   vi_dot4_wide(s, w, x)  the same for weights of full range: signed bytes, or VU_WIDE_FLIP set and 128 more than they are
+ *   vi_dot4_upper(s, w, x) the same for the upper halves of w's bytes, in steps of 2^VI_UPPER_BITS: a sum of these, shifted down by that,
+ *                          is exact
  *   vu_table16(t, w)       t[byte] for bytes below 16
  *   vu_pick16(t, i)        t[i] of a table of an even number of 16-bit entries */
 #ifndef QN_CPU_SIMD_SIMD_DOT_H
@@ -67,6 +69,15 @@ static inline vi vi_dot4_wide(vi s, vu w, int32_t x) {
     return s + vi_pair_sums(even * (four << 8 >> 8)) + vi_pair_sums(odd * (four >> 8));
 }
 static inline vi vi_dot4(vi s, vu w, int32_t x) { return vi_dot4_wide(s, w, x); }
+#endif
+
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
+/* Bytes of full range are welcome there: to leave the halves where they are saves a shift a word. */
+enum { VI_UPPER_BITS = 4 };
+static inline vi vi_dot4_upper(vi s, vu w, int32_t x) { return vi_dot4(s, w & 0xf0f0f0f0u, x); }
+#else
+enum { VI_UPPER_BITS = 0 };
+static inline vi vi_dot4_upper(vi s, vu w, int32_t x) { return vi_dot4(s, w >> 4 & 0x0f0f0f0fu, x); }
 #endif
 
 #if defined(__AVX512F__)
