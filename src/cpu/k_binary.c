@@ -85,6 +85,8 @@ static void run_flat(const qn_call *c, const qn_cpu_step *s, int phase, int64_t 
     _Alignas(64) char tile[QN_PAST_TILE];
     for (int64_t some; n > 0; n -= some, y += some * size, a += some * size, b += some * size) {
         some = qn_past_some(y, n, size);
+        qn_past_ask(a, some * size);
+        qn_past_ask(b, some * size);
         row(tile, a, b, some);
         qn_past_put(y, tile, some * size);
     }

@@ -138,10 +138,15 @@ QN_INLINE int q5_1(const float *from, uint8_t *to) { return affine(from, to, 31,
 /* ---- By type */
 
 #define TYPES(X) X(Q4_0, q4_0, 18) X(Q4_1, q4_1, 20) X(Q5_0, q5_0, 22) X(Q5_1, q5_1, 24) X(Q8_0, q8_0, 34)
+/* What comes 4 KiB later is asked for: a row may come from far away, and machines do not look across its pages. */
+enum { AHEAD = 1024, LINE = 16 };
 #define ROW(dtype, name, size)                                                                         \
     static void row_##name(const float *from, int64_t n, uint8_t *to) {                                \
-        for (int64_t i = 0; i < n; i += BLOCK, to += size)                                             \
+        for (int64_t i = 0; i < n; i += BLOCK, to += size) {                                           \
+            __builtin_prefetch(from + i + AHEAD, 0, 3);                                                \
+            __builtin_prefetch(from + i + AHEAD + LINE, 0, 3);                                         \
             if (!name(from + i, to)) qn_tensor_block_codec(QN_DTYPE_##dtype)->encode(from + i, 1, to); \
+        }                                                                                              \
     }
 TYPES(ROW)
 

@@ -121,6 +121,8 @@ static void run_glu(const qn_call *c, const qn_cpu_step *s, int phase, int64_t p
         if (!past) gates[c->subop].forward(y->dtype, to, u, v, n, c->attr);
         for (int64_t some; past && n > 0; n -= some, to += some * size, u += some * size, v += some * size) {
             some = qn_past_some(to, n, size);
+            qn_past_ask(u, some * size);
+            qn_past_ask(v, some * size);
             gates[c->subop].forward(y->dtype, tile, u, v, some, c->attr);
             qn_past_put(to, tile, some * size);
         }
@@ -218,6 +220,7 @@ static void run_map(const qn_call *c, const qn_cpu_step *s, int64_t part, map_fn
         if (!past) map(y->dtype, to, from, n, vf_set1(a), vf_set1(b));
         for (int64_t some; past && n > 0; n -= some, to += some * size, from += some * size) {
             some = qn_past_some(to, n, size);
+            qn_past_ask(from, some * size);
             map(y->dtype, tile, from, some, vf_set1(a), vf_set1(b));
             qn_past_put(to, tile, some * size);
         }

@@ -6,7 +6,7 @@
 
 #include "cpu/kernel.h"
 
-enum { QN_PAST_BYTES = 1 << 24, QN_PAST_TILE = 1024 };
+enum { QN_PAST_BYTES = 1 << 24, QN_PAST_TILE = 1024, QN_PAST_AHEAD = 4096 };
 
 /* Whether y is large enough, and not written over what is read, which is then in the cache anyway. */
 static inline int qn_past_is(const qn_tensor *y, const qn_tensor *const *src, int n_src) {
@@ -25,6 +25,11 @@ static inline int qn_past_is(const qn_tensor *y, const qn_tensor *const *src, in
 static inline int64_t qn_past_some(const char *y, int64_t n, int64_t size) {
     int64_t most = (QN_PAST_TILE - (int64_t)((uintptr_t)y & 63)) / size;
     return n < most ? n : most;
+}
+
+/* Asks for what will be read when the next tiles are computed: while one is written, machines fall behind in reading by themselves. */
+static inline void qn_past_ask(const char *x, int64_t bytes) {
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(x + QN_PAST_AHEAD + i, 0, 3);
 }
 
 static inline void qn_past_put(char *y, const char *x, int64_t bytes) {

@@ -64,6 +64,8 @@ static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part)
     _Alignas(64) char tile[QN_PAST_TILE];
     for (int64_t some; n > 0; n -= some, y += some * size, gp += some * size, xp += some * size) {
         some = qn_past_some(y, n, size);
+        qn_past_ask(xp, some * size);
+        if (gp != xp) qn_past_ask(gp, some * size);
         inner(tile, gp, xp, some);
         qn_past_put(y, tile, some * size);
     }
