@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include "convert_parts.h"
+#include "lm.h"
 
 static const char
     help[] = "usage: quern convert IN OUT.gguf [--type TYPE] [--tokenizer FILE] [--pre NAME] [--name NAME] [-t N]\n\n"
@@ -243,6 +244,7 @@ static int run(conversion *c) {
 
 int cmd_convert(int argc, char **argv) {
     conversion c = {.auto_type = 1};
+    int64_t n_threads = 0;
     const char *words[2], *type = NULL, *threads = NULL;
     int n = 0;
     const model_flag flags[] = {
@@ -257,6 +259,7 @@ int cmd_convert(int argc, char **argv) {
     }
     c.in = words[0];
     c.out = words[1];
+    if (model_is_same("convert", c.in, c.out)) return APP_USAGE;
     if (type && strcmp(type, "auto") != 0) {
         c.auto_type = 0;
         c.how.type = quantize_type_find(type);
@@ -266,7 +269,8 @@ int cmd_convert(int argc, char **argv) {
             return APP_USAGE;
         }
     }
-    if (qn_pool_create(threads ? atoi(threads) : 0, &c.pool) != QN_OK) return model_fail("convert", "no pool of so many threads");
+    if (threads && lm_number("convert", "--threads", threads, 1, 1024, &n_threads) != APP_OK) return APP_USAGE;
+    if (qn_pool_create((int)n_threads, &c.pool) != QN_OK) return model_fail("convert", "no pool of so many threads");
     model_catch_stop();
     rc = run(&c);
     if (rc != APP_OK) fprintf(stderr, "quern convert: %s\n", c.error.text);

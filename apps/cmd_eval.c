@@ -175,6 +175,7 @@ int cmd_eval(int argc, char **argv) {
         fputs("quern eval: what text? -f FILE, -p TEXT or --ids; 'quern eval --help' says more\n", stderr);
         return APP_USAGE;
     }
+    if (model_is_same("eval", words.model, w.logits) || model_is_same("eval", w.file, w.logits)) return APP_USAGE;
     model_catch_stop();
     rc = lm_open(&l, "eval", &words);
     if (rc == APP_OK) rc = lm_prepare(&l, &words, folder);

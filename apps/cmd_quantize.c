@@ -1,4 +1,5 @@
 /* quern quantize: a model in smaller numbers. */
+#include "lm.h"
 #include "quantize.h"
 
 static const char help[] = "usage: quern quantize IN.gguf OUT.gguf TYPE [options]\n\n"
@@ -142,13 +143,13 @@ static int run(job *j) {
     return status == QN_OK && end == QN_OK ? APP_OK : APP_FAILED;
 }
 
-static int open_and_run(job *j, const char *threads) {
+static int open_and_run(job *j, int threads) {
     int rc = APP_FAILED;
     if (qn_file_open(j->in, NULL, &j->file, &j->error) != QN_OK) return rc;
     if (j->matrix_path && !(j->matrix = quantize_matrix_open(j->matrix_path, &j->error))) goto done;
     j->model.has_matrix = j->matrix != NULL;
-    if (qn_pool_create(threads ? atoi(threads) : 0, &j->pool) != QN_OK) {
-        qn_error_set(&j->error, QN_ARGUMENT, "there is no pool of '%s' threads", threads ? threads : "");
+    if (qn_pool_create(threads, &j->pool) != QN_OK) {
+        qn_error_set(&j->error, QN_ARGUMENT, "there is no pool of %d threads", threads);
         goto done;
     }
     rc = run(j);
@@ -210,6 +211,7 @@ int cmd_quantize(int argc, char **argv) {
     }
     j.in = words[0];
     j.out = words[1];
+    if (model_is_same("quantize", j.in, j.out) || model_is_same("quantize", j.matrix_path, j.out)) return APP_USAGE;
     j.model.type = quantize_type_find(words[2]);
     if (j.model.type == QUANTIZE_TYPES) {
         fprintf(stderr, "quern quantize: there is no type '%s'; known are:\n", words[2]);
@@ -219,8 +221,10 @@ int cmd_quantize(int argc, char **argv) {
     if (take_dtype("--output-tensor-type", output, &j.model.output) != APP_OK) return APP_USAGE;
     if (take_dtype("--token-embedding-type", embed, &j.model.embed) != APP_OK) return APP_USAGE;
     if (check_tensor_types(j.model.tensor_types) != APP_OK) return APP_USAGE;
+    int64_t n_threads = 0;
+    if (threads && lm_number("quantize", "--threads", threads, 1, 1024, &n_threads) != APP_OK) return APP_USAGE;
     model_catch_stop();
-    rc = open_and_run(&j, threads);
+    rc = open_and_run(&j, (int)n_threads);
     if (rc != APP_OK) fprintf(stderr, "quern quantize: %s\n", j.error.text);
     else
         printf("%s: %llu tensors, %llu -> %llu bytes, %.2f bits a weight\n", j.out, (unsigned long long)j.n,

@@ -2,6 +2,7 @@
 #include "model_app.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- The command line */
@@ -9,6 +10,13 @@
 int model_fail(const char *verb, const char *text) {
     fprintf(stderr, "quern %s: %s\n", verb, text);
     return APP_FAILED;
+}
+
+int model_is_same(const char *verb, const char *in, const char *out) {
+    struct stat a, b;
+    if (!in || !out || stat(in, &a) != 0 || stat(out, &b) != 0 || a.st_dev != b.st_dev || a.st_ino != b.st_ino) return 0;
+    fprintf(stderr, "quern %s: %s is what is read; give the output another name\n", verb, out);
+    return 1;
 }
 
 static int usage_error(const char *verb, const char *before, const char *word, const char *after) {

@@ -29,6 +29,9 @@ int model_options(int argc, char **argv, const char *help, const model_flag *fla
 /* "quern VERB: text", the exit code for a failure. */
 int model_fail(const char *verb, const char *text);
 
+/* Whether `out` is the file `in`, by whatever name; the sentence is said. What would be read must not be written over. */
+int model_is_same(const char *verb, const char *in, const char *out);
+
 /* ---- Long work */
 
 /* From now on the first Ctrl-C only sets what model_stopped tells; a second one ends the program. */

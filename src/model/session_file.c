@@ -84,6 +84,16 @@ static qn_status read_cells(qn_session *s, const char *name, int layer, int is_v
     return qn_plan_set(s->plan, name, &t, error);
 }
 
+/* Whether a file is there, not empty, and no cache: a wrong name must not cost somebody his model or his notes. */
+static int holds_something_else(const char *path) {
+    char magic[8] = "";
+    FILE *file = fopen(path, "rb");
+    if (!file) return 0;
+    size_t n = fread(magic, 1, sizeof magic, file);
+    fclose(file);
+    return n > 0 && memcmp(magic, "QNCACHE", n) != 0;
+}
+
 /* Written beside and moved into place, so that a full disk leaves what was there; which must be a file, not a device or a pipe. */
 qn_status qn_session_save(qn_session *s, int32_t sequence, const char *path, qn_error *error) {
     if (!s || !path || sequence < 0 || sequence >= s->shape.sequences)
@@ -91,6 +101,7 @@ qn_status qn_session_save(qn_session *s, int32_t sequence, const char *path, qn_
     struct stat there;
     if (stat(path, &there) == 0 && !S_ISREG(there.st_mode))
         return qn_error_set(error, QN_IO, "%s cannot be written: it is not a regular file", path);
+    if (holds_something_else(path)) return qn_error_set(error, QN_IO, "%s is left as it is: it is no cache file", path);
     size_t size = strlen(path) + 8;
     char *beside = qn_heap_alloc(size);
     if (!beside) return qn_error_set(error, QN_NO_MEMORY, "no memory for a path");

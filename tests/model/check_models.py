@@ -2,9 +2,11 @@
 """Language models through the command line: logits of every architecture in the zoo, the text and logits of stories260K, tokens of
 the given vocabularies, and what bad files and flags are answered with. Usage: check_models.py QUERN DATA"""
 import array
+import filecmp
 import glob
 import math
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -220,6 +222,13 @@ def answers():
         cache = os.path.join(folder, "cache")
         first, second = (quern(*story, "--prompt-cache", cache) for _ in range(2))
         check(first[0] == second[0] == 0 and first[1] == second[1] == quern(*story)[1], f"a prompt cache changes the text: {second[2]}")
+        own = os.path.join(folder, "own.gguf")
+        for words, sentence in ((["quantize", own, own, "q8_0"], "another name"), (["eval", "-m", own, "--ids", "1", "--logits", own], "another name"),
+                                (["run", own, "-p", "Once upon", "-n", "2", "--prompt-cache", own], "no cache file"),
+                                (["quantize", own, own + ".q", "q8_0", "-t", "x"], "takes a number")):
+            shutil.copyfile(model, own)
+            code, _, said = quern(*words)
+            check(code != 0 and sentence in said and filecmp.cmp(model, own, False), f"{words}: {code}, {said.strip()}")
     template = "{% for m in messages %}{{ m['content'] }} {% endfor %}"
     code, text, said = quern("chat", "-m", model, "--chat-template", template, "-n", "10", "-s", "1", text=b"Hello\n/clear\nOnce\n")
     check(code == 0 and text.count(b"\n") >= 2, f"chat: {said}")
