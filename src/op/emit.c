@@ -1,4 +1,6 @@
 /* The vocabulary gradient rules are written in. Every helper here is one op of the table, or a few. */
+#include <math.h>
+
 #include "op/op_emit.h"
 
 void qn_emit_many(qn_vjp_call *v, qn_op op, int subop, const void *attr, int n_src, const qn_val *src, int n_out, qn_val *out) {
@@ -56,11 +58,23 @@ qn_val qn_e_sub(qn_vjp_call *v, qn_val a, qn_val b) { return binary(v, QN_OP_sub
 qn_val qn_e_mul(qn_vjp_call *v, qn_val a, qn_val b) { return binary(v, QN_OP_mul, a, b); }
 qn_val qn_e_div(qn_vjp_call *v, qn_val a, qn_val b) { return binary(v, QN_OP_div, a, b); }
 
+/* The f32 towards zero from x, so that what is left of it has its sign, and an infinity times either is the same one. */
+static float most_of(double x) {
+    float y = (float)x;
+    return fabs((double)y) > fabs(x) ? nextafterf(y, 0) : y;
+}
+
+/* An attribute is an f32, which is too little for a gradient in f64: what it leaves of the numbers is added by a second op. */
 qn_val qn_e_scale(qn_vjp_call *v, qn_val a, double s, double b) {
-    qn_attr_scale at = qn_attr_scale_default();
+    qn_attr_scale at = qn_attr_scale_default(), rest = at;
     at.s = (float)s;
     at.b = (float)b;
-    return qn_emit1(v, QN_OP_scale, 0, &at, a);
+    if (((double)at.s == s && (double)at.b == b) || !isfinite(s) || !isfinite(b) || qn_shape_of(v, a).dtype != QN_DTYPE_F64)
+        return qn_emit1(v, QN_OP_scale, 0, &at, a);
+    at.s = (double)at.s == s ? at.s / 2 : most_of(s);
+    rest.s = (float)(s - (double)at.s);
+    rest.b = (float)(b - (double)at.b);
+    return qn_e_add(v, qn_emit1(v, QN_OP_scale, 0, &at, a), qn_emit1(v, QN_OP_scale, 0, &rest, a));
 }
 
 qn_val qn_e_unary(qn_vjp_call *v, qn_unary f, qn_val a) { return qn_emit1(v, QN_OP_unary, (int)f, NULL, a); }
