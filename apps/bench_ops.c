@@ -68,8 +68,8 @@ static void fill(const qn_tensor *t, const char *name, uint64_t bytes, uint32_t 
         for (uint64_t i = 0; i < n; i++) ((float *)t->data)[i] = (float)next_random(&seed) * 0x1p-23f - 1.0f;
     else if (t->dtype == QN_DTYPE_I32)
         for (uint64_t i = 0; i < n; i++) ((int32_t *)t->data)[i] = (int32_t)(i % many);
-    else if (info->block == 1 && info->bytes == 1)
-        for (uint64_t i = 0; i < n; i++) to[i] = (uint8_t)next_random(&seed);
+    else if (t->dtype == QN_DTYPE_I8 || t->dtype == QN_DTYPE_U8 || t->dtype == QN_DTYPE_U32)
+        for (uint64_t i = 0; i < bytes; i++) to[i] = (uint8_t)next_random(&seed);
     else if (info->block > 1)
         for (uint64_t i = 0; i < bytes; i++) to[i] = (uint8_t)(next_random(&seed) & 0x3f);
     else

@@ -64,6 +64,32 @@ static void conv_2d_dw(const qn_call *c, form *f) {
     start_conv(c, f, QN_OP_conv, &f->at.conv, 4);
 }
 
+/* The first axis is two: batch or channels coming out, and channels going in. Of a dense tensor that is another way to see it. */
+static const qn_tensor *split_first(const qn_tensor *t, int64_t inner, qn_tensor *wide) {
+    *wide = *t;
+    wide->rank = 5;
+    int64_t step = qn_dtype_describe((qn_dtype)t->dtype)->bytes;
+    for (int k = 0; k < 5; k++) {
+        wide->shape[4 - k] = k < 3 ? qn_ne(t, k) : k == 3 ? inner : qn_ne(t, 3) / inner;
+        wide->stride[4 - k] = step;
+        step *= wide->shape[4 - k];
+    }
+    if (!qn_cpu_is_dense(t)) wide->dtype = QN_DTYPE_NONE; /* and of another there is none: what no kernel takes */
+    return wide;
+}
+
+static void conv_3d(const qn_call *c, form *f) {
+    const qn_attr_conv_3d *at = c->attr;
+    f->at.conv = (qn_attr_conv){.groups = 1};
+    f->at.conv.stride = (qn_dims){.rank = 3, .d = {at->s2, at->s1, at->s0}};
+    f->at.conv.padding = (qn_dims){.rank = 3, .d = {at->p2, at->p1, at->p0}};
+    f->at.conv.dilation = (qn_dims){.rank = 3, .d = {at->d2, at->d1, at->d0}};
+    start(c, f, QN_OP_conv, 0, &f->at.conv);
+    f->src[0] = split_first(c->src[1], at->ic, &f->wide[0]);
+    f->src[1] = split_first(c->src[0], at->ic, &f->wide[1]);
+    f->dst[0] = split_first(c->dst[0], at->oc, &f->wide[2]);
+}
+
 static void conv_transpose_2d(const qn_call *c, form *f) {
     const qn_attr_conv_transpose_2d *at = c->attr;
     f->at.turned = (qn_attr_conv_transpose){.groups = 1, .stride = pair(at->s, at->s)};
@@ -152,6 +178,7 @@ KERNEL(pool)
 KERNEL(pool_back)
 FORM(conv_2d, conv_2d, conv)
 FORM(conv_2d_dw, conv_2d_dw, conv)
+FORM(conv_3d, conv_3d, conv)
 FORM(conv_transpose_2d, conv_transpose_2d, conv_transpose)
 FORM(conv_transpose_1d, conv_transpose_1d, conv_transpose)
 FORM(pool_2d, pool_2d, pool)
