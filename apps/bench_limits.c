@@ -1,5 +1,5 @@
 /* quern bench limits: the roof of the roofline view, that is what this machine's memory and arithmetic give at best. */
-#include <quern/record.h>
+#include <quern/limits.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,34 +7,51 @@
 #include "app.h"
 #include "bench.h"
 
-static const char help
-    [] = "usage: quern bench limits [MILLISECONDS]\n\n"
-         "  memory bandwidth (read, write, a = b + s * c) and f32 multiply-add rate, of one core and of all; default 2000 ms\n";
+static const char help[] = "usage: quern bench limits [MILLISECONDS]\n\n"
+                           "  what memory and the last cache give (reads in one, two and four streams a core, writes, copies, a "
+                           "= b + s * c) and rates\n"
+                           "  of f32 multiply-adds and products of bytes, of one core and of all; default 4000 ms\n";
 
 static void print_row(const char *name, double one, double all, const char *unit) {
     printf("  %-22s %10.1f %12.1f   %s\n", name, one, all, unit);
 }
 
+static void print_bandwidth(const char *where, const qn_bandwidth *one, const qn_bandwidth *all) {
+    static const char *const names[] = {"read, 1 stream", "read, 2 streams", "read, 4 streams"};
+    char name[40];
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "%s %s", where, names[i]);
+        print_row(name, one->read_streams[i], all->read_streams[i], "GB/s");
+    }
+    snprintf(name, sizeof name, "%s write", where);
+    print_row(name, one->write, all->write, "GB/s");
+    snprintf(name, sizeof name, "%s copy", where);
+    print_row(name, one->copy, all->copy, "GB/s");
+    snprintf(name, sizeof name, "%s a = b + s * c", where);
+    print_row(name, one->triad, all->triad, "GB/s");
+}
+
 int bench_limits(int argc, char **argv, const char *folder) {
     if (folder) fprintf(stderr, "quern bench limits: no op runs, so nothing is recorded\n");
-    int milliseconds = argc > 1 ? atoi(argv[1]) : 2000;
+    int milliseconds = argc > 1 ? atoi(argv[1]) : 4000;
     if (argc > 2 || milliseconds <= 0) {
         fputs(help, stderr);
         return APP_USAGE;
     }
-    qn_limits l;
+    qn_limits_all l;
     qn_error error;
-    l.size = sizeof l;
-    if (qn_limits_measure(milliseconds, &l, &error) != QN_OK) {
+    l.roof.size = sizeof l;
+    if (qn_limits_measure(milliseconds, &l.roof, &error) != QN_OK) {
         fprintf(stderr, "quern bench limits: %s\n", error.text);
         return APP_FAILED;
     }
-    printf("what this machine gives, fastest pass            one core   %3d cores\n", l.cores);
-    print_row("memory read", l.read_gbps_core, l.read_gbps, "GB/s");
-    print_row("memory write", l.write_gbps_core, l.write_gbps, "GB/s");
-    print_row("memory a = b + s * c", l.triad_gbps_core, l.triad_gbps, "GB/s");
+    printf("what this machine gives, fastest pass            one core   %3d cores\n", l.roof.cores);
+    print_bandwidth("memory", &l.memory_core, &l.memory);
+    print_bandwidth("cache", &l.cache_core, &l.cache);
     char name[40];
-    snprintf(name, sizeof name, "f32 FMA (%s)", l.isa);
-    print_row(name, l.gflops_core, l.gflops, "GFLOP/s");
+    snprintf(name, sizeof name, "f32 FMA (%s)", l.roof.isa);
+    print_row(name, l.roof.gflops_core, l.roof.gflops, "GFLOP/s");
+    if (l.dots > 0) print_row("8-bit dots", l.dots_core, l.dots, "GOP/s");
+    if (l.tiles > 0) print_row("8-bit tiles", l.tiles_core, l.tiles, "GOP/s");
     return APP_OK;
 }

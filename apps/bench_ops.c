@@ -2,7 +2,7 @@
  * bench_ops.def is a graph that is planned once, so that weights are packed before the clock starts; the figure is the fastest of
  * many runs. */
 #include <quern/plan.h>
-#include <quern/record.h>
+#include <quern/limits.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,15 +11,17 @@
 #include "app_profile.h"
 #include "bench.h"
 
-static const char help[] = "usage: quern bench ops [--op NAME] [--dtype NAME] [--shape TEXT] [-t N,...] [--ms N] "
-                           "[--against FILE] [-o md|csv|json]\n\n"
-                           "  --op, --dtype, --shape  only rows of that op and dtype, and whose shape has that text in it\n"
-                           "  -t, --threads N,...     default 1 and the number of cores\n"
-                           "  --ms N                  time for each row and number of threads, default 300\n"
-                           "  --against FILE          a csv of before; adds how many times as fast this is\n\n"
-                           "  roof: what part of the time the op must take by the machine's bandwidth and f32 multiply-adds, "
-                           "whichever takes longer;\n"
-                           "  8-bit products can be faster than that\n";
+static const char
+    help[] = "usage: quern bench ops [--op NAME] [--dtype NAME] [--shape TEXT] [-t N,...] [--ms N] "
+             "[--against FILE] [-o md|csv|json]\n\n"
+             "  --op, --dtype, --shape  only rows of that op and dtype, and whose shape has that text in it\n"
+             "  -t, --threads N,...     default 1 and the number of cores\n"
+             "  --ms N                  time for each row and number of threads, default 300\n"
+             "  --against FILE          a csv of before; adds how many times as fast this is\n\n"
+             "  roof: what part of the time the op must take by the machine's bandwidth (of its last cache for what that "
+             "holds, for the\n"
+             "  op's mix of reads and writes) and f32 multiply-adds, whichever takes longer; 8-bit products can be "
+             "faster than that\n";
 
 typedef struct row {
     const char *op, *shape, *dtype, *graph;
@@ -41,14 +43,14 @@ typedef struct options {
     const char *op, *dtype, *shape, *format;
     int threads[THREADS], n_threads;
     double ms;
-    qn_limits limits;
+    qn_limits_all limits;
     entry *before;
     int n_before, printed;
     app_profile profile;
 } options;
 
 typedef struct figures {
-    double ns, flops, bytes, roof, ratio; /* ratio to the table of before; 0: not in it */
+    double ns, flops, bytes, written, roof, ratio; /* written: of the bytes; ratio to the table of before; 0: not in it */
     char kernel[96];
 } figures;
 
@@ -103,6 +105,20 @@ static int make_plan(const row *r, qn_plan **plan) {
     return rc;
 }
 
+/* Bytes of what a step makes; shapes of the table have no symbols. */
+static double written_by(const qn_plan_step_info *s) {
+    qn_node_info n = {.size = sizeof n};
+    double sum = 0;
+    if (qn_graph_node(s->graph, s->node, &n) != QN_OK) return 0;
+    for (int i = 0; i < n.n_out; i++) {
+        qn_value_info v = {.size = sizeof v};
+        uint64_t bytes = 0;
+        if (qn_graph_value(s->graph, n.out[i], &v) == QN_OK && qn_tensor_bytes(v.dtype, v.rank, v.shape, &bytes) == QN_OK)
+            sum += (double)bytes;
+    }
+    return sum;
+}
+
 static void add_up(const qn_plan *plan, figures *f) {
     qn_plan_totals t = {.size = sizeof t};
     qn_plan_describe(plan, &t);
@@ -111,6 +127,7 @@ static void add_up(const qn_plan *plan, figures *f) {
         if (qn_plan_step_describe(plan, i, &s) != QN_OK) continue;
         f->flops += s.flops;
         f->bytes += (double)s.bytes;
+        f->written += written_by(&s);
         snprintf(f->kernel, sizeof f->kernel, "%s%s%s", strcmp(s.how, "native") == 0 ? s.kernel : s.how, *s.level ? " " : "",
                  s.level);
     }
@@ -134,6 +151,18 @@ static double time_runs(qn_plan *plan, qn_context *context, double ms) {
     return best;
 }
 
+/* Nanoseconds that the op's bytes take at least. Of measured loops, reads alone, two reads to a write, one to one, and writes alone, the
+ * time for a byte goes straight from each to the next. */
+static double least_moving(const qn_limits_all *l, const figures *f, int threads, double part) {
+    int near = f->bytes <= (double)l->cache_bytes;
+    const qn_bandwidth *b = threads == 1 ? (near ? &l->cache_core : &l->memory_core) : (near ? &l->cache : &l->memory);
+    const double at[] = {0, 1.0 / 3, 1.0 / 2, 1}, rates[] = {b->read, b->triad, b->copy, b->write};
+    double share = f->bytes > 0 ? f->written / f->bytes : 0;
+    int i = share <= at[1] ? 0 : share <= at[2] ? 1 : 2;
+    double way = (share < 1 ? share : 1) - at[i], step = at[i + 1] - at[i];
+    return f->bytes / part * (1 / rates[i] + way / step * (1 / rates[i + 1] - 1 / rates[i]));
+}
+
 static int time_row(const options *o, qn_plan *plan, int threads, figures *f) {
     qn_pool *pool = NULL;
     qn_context *context = NULL;
@@ -144,11 +173,10 @@ static int time_row(const options *o, qn_plan *plan, int threads, figures *f) {
     f->ns = qn_context_create(&c, &context) == QN_OK ? time_runs(plan, context, o->ms) : -1;
     qn_context_destroy(context);
     qn_pool_destroy(pool);
-    double part = threads == 1 ? 1 : threads < o->limits.cores ? (double)threads / o->limits.cores : 1;
-    double flops = threads == 1 ? o->limits.gflops_core : o->limits.gflops * part;
-    double bytes = threads == 1 ? o->limits.read_gbps_core : o->limits.read_gbps * part;
-    double least = f->flops / flops > f->bytes / bytes ? f->flops / flops : f->bytes / bytes;
-    f->roof = least / f->ns * 100;
+    double part = threads == 1 ? 1 : threads < o->limits.roof.cores ? (double)threads / o->limits.roof.cores : 1;
+    double flops = threads == 1 ? o->limits.roof.gflops_core : o->limits.roof.gflops * part,
+           moving = least_moving(&o->limits, f, threads, part);
+    f->roof = (f->flops / flops > moving ? f->flops / flops : moving) / f->ns * 100;
     return f->ns > 0 ? APP_OK : APP_FAILED;
 }
 
@@ -185,16 +213,20 @@ static int read_before(options *o, const char *path) {
 }
 
 static void print_head(const options *o) {
-    const qn_limits *l = &o->limits;
+    const qn_limits_all *l = &o->limits;
     if (*o->format == 'j')
-        printf("{\"cores\": %d, \"read_gbps\": %.1f, \"read_gbps_core\": %.1f, \"gflops\": %.1f, \"gflops_core\": %.1f, "
-               "\"isa\": \"%s\",\n \"rows\": [",
-               l->cores, l->read_gbps, l->read_gbps_core, l->gflops, l->gflops_core, l->isa);
+        printf("{\"cores\": %d, \"read_gbps\": %.1f, \"read_gbps_core\": %.1f, \"cache_gbps\": %.1f, \"cache_gbps_core\": %.1f, "
+               "\"gflops\": %.1f, \"gflops_core\": %.1f, \"isa\": \"%s\",\n \"rows\": [",
+               l->roof.cores, l->memory.read, l->memory_core.read, l->cache.read, l->cache_core.read, l->roof.gflops,
+               l->roof.gflops_core, l->roof.isa);
     else if (*o->format == 'c')
         printf("op,shape,dtype,threads,ns,gflops,gbps,roof_percent,kernel%s\n", o->before ? ",times" : "");
     else {
-        printf("Limits: one core %.1f GB/s read, %.1f GFLOP/s; %d cores %.1f GB/s, %.1f GFLOP/s (f32, %s).\n\n",
-               l->read_gbps_core, l->gflops_core, l->cores, l->read_gbps, l->gflops, l->isa);
+        printf(
+            "Limits: one core %.1f GB/s read from memory, %.1f from the last cache, %.1f GFLOP/s; %d cores %.1f and %.1f GB/s, "
+            "%.1f GFLOP/s (f32, %s).\n\n",
+            l->memory_core.read, l->cache_core.read, l->roof.gflops_core, l->roof.cores, l->memory.read, l->cache.read,
+            l->roof.gflops, l->roof.isa);
         printf("| op | shape | dtype | threads | ns | GFLOP/s | GB/s | roof %% | kernel |%s\n", o->before ? " times |" : "");
         printf("|---|---|---|---:|---:|---:|---:|---:|---|%s\n", o->before ? "---:|" : "");
     }
@@ -268,14 +300,14 @@ static int take(options *o, const char *word, const char *value) {
 static int run_all(options *o) {
     qn_error error = {QN_OK, ""};
     int rc = APP_OK, found = 0;
-    o->limits.size = sizeof o->limits;
-    if (qn_limits_measure(400, &o->limits, &error) != QN_OK) {
+    o->limits.roof.size = sizeof o->limits;
+    if (qn_limits_measure(2000, &o->limits.roof, &error) != QN_OK) {
         fprintf(stderr, "quern bench ops: %s\n", error.text);
         return APP_FAILED;
     }
     if (!o->n_threads) {
         o->threads[o->n_threads++] = 1;
-        if (o->limits.cores > 1) o->threads[o->n_threads++] = o->limits.cores;
+        if (o->limits.roof.cores > 1) o->threads[o->n_threads++] = o->limits.roof.cores;
     }
     print_head(o);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)

@@ -1,5 +1,6 @@
 /* The recorder: what is told comes out, nothing is lost without being counted, and the file is good for readers. */
 #include "record_help.h"
+#include <quern/limits.h>
 #include "prof/record_work.h"
 
 static void op_is_written_with_shapes_operations_and_bytes(void **state) {
@@ -371,6 +372,12 @@ static void limits_are_measured_and_written(void **state) {
     assert_int_equal(qn_limits_measure(10, &limits, &error), QN_ARGUMENT);
     limits.size = sizeof limits;
     assert_int_equal(qn_limits_measure(5, &limits, &error), QN_ARGUMENT);
+    qn_limits_all all = {.roof = {.size = sizeof all}};
+    assert_int_equal(qn_limits_measure(10, &all.roof, &error), QN_OK);
+    assert_true(all.roof.size == sizeof all && all.roof.cores > 0 && all.roof.gflops_core > 0);
+    assert_true(all.memory.read > 0 && all.cache.triad > 0 && all.memory_core.copy > 0 && all.cache_core.write > 0);
+    assert_true(all.roof.read_gbps == all.memory.read && all.roof.triad_gbps_core == all.memory_core.triad);
+    assert_true((all.dots > 0) == (all.dots_core > 0) && (all.tiles > 0) == (all.tiles_core > 0));
     bench b;
     qn_recorder_options options = begin_options(&b);
     options.flags |= QN_RECORD_LIMITS;
