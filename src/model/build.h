@@ -24,6 +24,7 @@ qn_val qn_build_two(qn_build *b, int op, qn_val a, qn_val c);
 qn_val qn_build_unary(qn_build *b, qn_unary kind, qn_val a);
 qn_val qn_build_scale(qn_build *b, qn_val a, float by); /* by 0 or 1: a itself */
 qn_val qn_build_reshape(qn_build *b, qn_val a, int rank, const int64_t *shape);
+qn_val qn_build_expand(qn_build *b, qn_val a, int rank, const int64_t *shape);
 qn_val qn_build_permute(qn_build *b, qn_val a, int rank, const int64_t *axes);
 qn_val qn_build_view(qn_build *b, qn_val a, int rank, const int64_t *shape, const int64_t *strides, int64_t offset);
 qn_val qn_build_narrow(qn_build *b, qn_val a, int64_t start, int64_t length); /* of the last axis */
@@ -45,7 +46,11 @@ void qn_build_fail(qn_build *b, qn_status status, const char *format, ...);
 
 /* ---- Parts of a layer: build_attention.c, build_ffn.c. x is [all, n_embd]. */
 qn_val qn_build_attention(qn_build *b, qn_val x);
+qn_val qn_build_rope(qn_build *b, qn_val x);
 qn_val qn_build_ffn(qn_build *b, qn_val x);
 qn_val qn_build_experts(qn_build *b, qn_val x);
+/* build_latent.c: queries, keys and values ready for the cache; and what comes behind it when the matrices are absorbed. */
+void qn_build_latent(qn_build *b, qn_val x, qn_val out[3]);
+qn_val qn_build_latent_values(qn_build *b, qn_val y);
 
 #endif

@@ -78,7 +78,7 @@ static qn_val rope_factors(qn_build *b) {
     return v;
 }
 
-static qn_val rope(qn_build *b, qn_val x) {
+qn_val qn_build_rope(qn_build *b, qn_val x) {
     const qn_hparams *h = &b->m->h;
     if (!h->layers[b->layer].roped || !h->n_rot) return x;
     qn_attr_rope at = qn_attr_rope_default();
@@ -135,6 +135,15 @@ static void norm_heads(qn_build *b, qn_val p[3]) {
     p[1] = head_norm(b, p[1], "attn_k_norm", l->heads_kv, h->key_length);
 }
 
+static void project_and_turn(qn_build *b, qn_val x, qn_val p[3]) {
+    int late = (b->m->arch->has & QN_HAS_QK_NORM_LATE) != 0;
+    project(b, x, p);
+    if (!late) norm_heads(b, p);
+    p[0] = qn_build_rope(b, p[0]);
+    p[1] = qn_build_rope(b, p[1]);
+    if (late) norm_heads(b, p);
+}
+
 /* Queries times 1 + temperature ln(1 + floor(position / length)), so that a long context does not level the scores. */
 static qn_val warm(qn_build *b, qn_val q) {
     const qn_hparams *h = &b->m->h;
@@ -155,12 +164,8 @@ qn_val qn_build_attention(qn_build *b, qn_val x) {
     const qn_hparams *h = &b->m->h;
     const qn_layer_shape *l = &h->layers[b->layer];
     qn_val p[3];
-    project(b, x, p);
-    int late = (b->m->arch->has & QN_HAS_QK_NORM_LATE) != 0;
-    if (!late) norm_heads(b, p);
-    p[0] = rope(b, p[0]);
-    p[1] = rope(b, p[1]);
-    if (late) norm_heads(b, p);
+    if (h->latent) qn_build_latent(b, x, p);
+    else project_and_turn(b, x, p);
     if (h->temperature != 0) p[0] = warm(b, p[0]);
     int encoder = (b->m->arch->has & QN_IS_ENCODER) != 0;
     qn_val q = by_head(b, p[0], l->heads, h->key_length);
@@ -178,5 +183,7 @@ qn_val qn_build_attention(qn_build *b, qn_val x) {
     qn_val src[5] = {q, k, v, l->windowed ? b->mask_window : b->mask, sinks};
     qn_val y = qn_build_op(b, QN_OP_flash_attn_ext, 0, sinks == QN_VAL_NONE ? 4 : 5, src, &at);
     y = qn_build_reshape(b, y, 2, (int64_t[]){b->all, heads * h->value_length});
-    return qn_build_linear(b, y, "attn_output", heads * h->value_length, h->n_embd, QN_SCALE_FIRST);
+    if (h->absorbed) y = qn_build_latent_values(b, y);
+    return qn_build_linear(b, y, "attn_output", heads * (h->absorbed ? h->head_values : h->value_length), h->n_embd,
+                           QN_SCALE_FIRST);
 }

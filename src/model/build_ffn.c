@@ -69,6 +69,37 @@ static qn_val expert_linear(qn_build *b, qn_val x, qn_val ids, const char *name,
     return bias == QN_VAL_NONE ? y : qn_build_op(b, QN_OP_add_id, 0, 3, (qn_val[]){y, bias, ids}, NULL);
 }
 
+static qn_val sum_of_experts(qn_build *b, qn_val y) {
+    qn_attr_reduce at = qn_attr_reduce_default();
+    at.axes.rank = 1;
+    at.axes.d[0] = 1;
+    return qn_build_op(b, QN_OP_reduce, QN_REDUCE_sum, 1, &y, &at);
+}
+
+/* Experts outside the best groups fall out of the choice; a group is as good as its best two together. */
+static qn_val best_groups(qn_build *b, qn_val by) {
+    const qn_hparams *h = &b->m->h;
+    int64_t each = h->n_experts / h->n_groups, shape[3] = {b->width, h->n_groups, each};
+    qn_attr_top_k_pairs two = qn_attr_top_k_pairs_default();
+    qn_attr_top_k some = qn_attr_top_k_default();
+    qn_attr_one_hot hot = qn_attr_one_hot_default();
+    qn_attr_scale far = qn_attr_scale_default();
+    two.k = 2;
+    some.k = h->groups_used;
+    hot.depth = h->n_groups;
+    far.s = 1e30f;
+    far.b = -1e30f;
+    by = qn_build_reshape(b, by, 3, shape);
+    qn_val pairs[2] = {QN_VAL_NONE, QN_VAL_NONE}; /* values and indices */
+    if (b->status == QN_OK) qn_graph_apply(b->g, QN_OP_top_k_pairs, 0, 1, &by, &two, 2, pairs);
+    qn_val best = qn_build_one(b, QN_OP_sum_rows, pairs[0]);
+    best = qn_build_reshape(b, best, 2, shape);
+    qn_val ids = qn_build_op(b, QN_OP_top_k, 0, 1, &best, &some);
+    qn_val in = sum_of_experts(b, qn_build_op(b, QN_OP_one_hot, 0, 1, &ids, &hot));
+    in = qn_build_reshape(b, qn_build_op(b, QN_OP_scale, 0, 1, &in, &far), 3, (int64_t[]){b->width, h->n_groups, 1});
+    return qn_build_reshape(b, qn_build_two(b, QN_OP_add, by, in), 2, (int64_t[]){b->width, h->n_experts});
+}
+
 /* Who computes each row, and how much it counts: ids [rows, used], weights [rows, used, 1]. A bias, where there is one, counts for the
  * choice alone. */
 static qn_val route(qn_build *b, qn_val x, qn_val *ids) {
@@ -82,6 +113,7 @@ static qn_val route(qn_build *b, qn_val x, qn_val *ids) {
     at.k = h->n_used;
     qn_val bias = qn_build_small(b, qn_build_has(b, "exp_probs_b") ? "exp_probs_b" : "exp_probs_b.bias", 0, 1, &n);
     qn_val by = bias == QN_VAL_NONE ? p : qn_build_two(b, QN_OP_add, p, bias);
+    if (h->n_groups > 1) by = best_groups(b, by);
     *ids = qn_build_op(b, QN_OP_top_k, 0, 1, &by, &at);
     qn_val table = qn_build_reshape(b, p, 3, (int64_t[]){b->width, n, 1});
     qn_val w = qn_build_reshape(b, qn_build_two(b, QN_OP_get_rows, table, *ids), 2, (int64_t[]){b->width, h->n_used});
@@ -93,13 +125,6 @@ static qn_val route(qn_build *b, qn_val x, qn_val *ids) {
         w = qn_build_two(b, QN_OP_div, w, qn_build_op(b, QN_OP_clamp, 0, 1, &sum, &least));
     }
     return qn_build_reshape(b, qn_build_scale(b, w, h->expert_scale), 3, (int64_t[]){b->width, h->n_used, 1});
-}
-
-static qn_val sum_of_experts(qn_build *b, qn_val y) {
-    qn_attr_reduce at = qn_attr_reduce_default();
-    at.axes.rank = 1;
-    at.axes.d[0] = 1;
-    return qn_build_op(b, QN_OP_reduce, QN_REDUCE_sum, 1, &y, &at);
 }
 
 qn_val qn_build_experts(qn_build *b, qn_val x) {

@@ -45,6 +45,12 @@ qn_val qn_build_reshape(qn_build *b, qn_val a, int rank, const int64_t *shape) {
     return qn_build_op(b, QN_OP_reshape, 0, 1, &a, &at);
 }
 
+qn_val qn_build_expand(qn_build *b, qn_val a, int rank, const int64_t *shape) {
+    qn_attr_expand at = qn_attr_expand_default();
+    at.shape = dims(rank, shape);
+    return qn_build_op(b, QN_OP_expand, 0, 1, &a, &at);
+}
+
 qn_val qn_build_permute(qn_build *b, qn_val a, int rank, const int64_t *axes) {
     qn_attr_permute at = qn_attr_permute_default();
     at.axes = dims(rank, axes);
@@ -99,9 +105,12 @@ static int same_shape(const qn_tensor *t, int rank, const int64_t *shape) {
     int64_t count = 1;
     for (int k = 0; k < rank; k++) count *= shape[k];
     if (rank == 1) return qn_tensor_count(t) == count;
-    if (t->rank != rank) return 0;
+    const int64_t *have = t->shape;
+    int have_rank = t->rank;
+    for (; have_rank > rank && *have == 1; have++) have_rank--; /* a stack of one */
+    if (have_rank != rank) return 0;
     for (int k = 0; k < rank; k++)
-        if (t->shape[k] != shape[k]) return 0;
+        if (have[k] != shape[k]) return 0;
     return 1;
 }
 

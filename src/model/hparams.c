@@ -143,6 +143,7 @@ static qn_status read_yarn(qn_model *m, float factor, qn_error *error) {
     QN_TRY(real(m, "rope.scaling.yarn_beta_slow", 1, &h->yarn_slow, error));
     QN_TRY(real(m, "rope.scaling.attn_factor", 1, &scaling_factor, error));
     QN_TRY(real(m, "rope.scaling.yarn_log_multiplier", 0, &log_multiplier, error));
+    if (m->arch->latent) log_multiplier /= 0.1f; /* as these files have it */
     int is_yarn = find(m, "rope.scaling.type", &v, full) && v.type == QN_KEY_STRING && v.bytes == 4 &&
                   memcmp(v.text, "yarn", 4) == 0;
     int is_none = find(m, "rope.scaling.type", &v, full) && v.type == QN_KEY_STRING && v.bytes == 4 &&
@@ -151,7 +152,8 @@ static qn_status read_yarn(qn_model *m, float factor, qn_error *error) {
     if (h->yarn_ext < 0) h->yarn_ext = is_yarn ? 1 : 0;
     if (h->yarn_ext != 0 && factor > 1) {
         float grown = 1 + 0.1f * logf(factor);
-        float wanted = log_multiplier != 0 ? grown / (1 + 0.1f * log_multiplier * logf(factor)) : grown;
+        float other = 1 + 0.1f * log_multiplier * logf(factor);
+        float wanted = log_multiplier == 0 ? grown : m->arch->even_yarn && log_multiplier != 1 ? 1 : grown / other;
         h->yarn_attn = wanted / grown;
     }
     h->yarn_attn *= scaling_factor;
@@ -214,7 +216,10 @@ static qn_status read_scales(qn_model *m, qn_error *error) {
     if (has & (QN_HAS_SCALE_KEYS | QN_HAS_LOGIT_MULTIPLIER))
         QN_TRY(real(m, "logit_scale", mini ? 256 / (float)h->n_embd : 0, &h->logit_scale, error));
     QN_TRY(only_if(has & QN_HAS_TEMPERATURE, m, "attention.temperature_scale", &h->temperature, error));
-    h->temperature_length = (float)h->rope_context;
+    QN_TRY(real(m, "attention.temperature_length", 0, &h->temperature_length, error));
+    if (!m->arch->latent) h->temperature_length = (float)h->rope_context;
+    if (h->temperature != 0 && h->temperature_length < 1)
+        return qn_error_set(error, QN_FORMAT, "queries grow with their position, and nothing tells how fast");
     QN_TRY(real(m, "attention.scale", 0, &h->attention_scale, error));
     if (h->softcap < 0 || h->final_softcap < 0 || h->alibi < 0 || h->clamp < 0)
         return qn_error_set(error, QN_FORMAT, "a softcap, alibi bias or clamp is negative");
@@ -227,11 +232,33 @@ static qn_status read_scales(qn_model *m, qn_error *error) {
     return QN_OK;
 }
 
+/* Keys and values in short. The scale of scores takes back what YaRN's rope puts on a part of the key only. */
+static qn_status read_latent(qn_model *m, qn_error *error) {
+    qn_hparams *h = &m->h;
+    float log_multiplier;
+    if (!m->arch->latent) return QN_OK;
+    QN_TRY(small(m, "attention.kv_lora_rank", -1, 1, MOST_WIDTH, &h->latent, error));
+    QN_TRY(small(m, "attention.q_lora_rank", 0, 0, MOST_WIDTH, &h->latent_q, error));
+    QN_TRY(small(m, "attention.key_length_mla", 0, 0, MOST_WIDTH, &h->head_length, error));
+    QN_TRY(small(m, "attention.value_length_mla", 0, 0, MOST_WIDTH, &h->head_values, error));
+    h->absorbed = h->head_length > 0 && h->head_values > 0;
+    if (!h->absorbed) h->head_length = h->key_length;
+    if (h->n_rot < 2 || h->n_rot >= h->head_length)
+        return qn_error_set(error, QN_FORMAT, "%d numbers of a key of %d cannot turn", h->n_rot, h->head_length);
+    if (h->absorbed && (h->key_length != h->latent + h->n_rot || h->value_length != h->latent))
+        return qn_error_set(error, QN_FORMAT, "keys of %d and values of %d are not made of %d and %d", h->key_length,
+                            h->value_length, h->latent, h->n_rot);
+    QN_TRY(real(m, "rope.scaling.yarn_log_multiplier", 0, &log_multiplier, error));
+    float grown = 0.1f * logf(1 / h->rope_scale), scale = h->yarn_attn * (1 + grown) * (1 + log_multiplier / 0.1f * grown);
+    h->attention_scale = scale * scale / sqrtf((float)h->head_length);
+    return QN_OK;
+}
+
 static qn_status read_gating(qn_model *m, qn_error *error) {
     qn_hparams *h = &m->h;
     qn_experts_kind kind = m->arch->experts;
     int by_keys = kind == QN_EXPERTS_BY_KEYS || kind == QN_EXPERTS_BY_KEYS_SUM;
-    int32_t gating = QN_GATING_NONE, groups;
+    int32_t gating = QN_GATING_NONE;
     h->gating = kind == QN_EXPERTS_SOFTMAX_CHOSEN ? QN_GATING_CHOSEN : QN_GATING_SOFTMAX;
     h->gating_sum = kind == QN_EXPERTS_NORMALISED || kind == QN_EXPERTS_BY_KEYS_SUM;
     if (!by_keys) return QN_OK;
@@ -241,8 +268,12 @@ static qn_status read_gating(qn_model *m, qn_error *error) {
                             gating);
     h->gating = gating ? (qn_gating)gating : m->arch->gating ? m->arch->gating : QN_GATING_SOFTMAX;
     if (kind == QN_EXPERTS_BY_KEYS) QN_TRY(small(m, "expert_weights_norm", 0, 0, 1, &h->gating_sum, error));
-    QN_TRY(small(m, "expert_group_count", 0, 0, 4096, &groups, error));
-    if (groups > 1) return qn_error_set(error, QN_UNSUPPORTED, "experts in %d groups are not known", groups);
+    QN_TRY(small(m, "expert_group_count", 0, 0, 4096, &h->n_groups, error));
+    QN_TRY(small(m, "expert_group_used_count", 0, 0, 4096, &h->groups_used, error));
+    if (h->n_groups > 1 && (h->n_experts % h->n_groups || h->n_experts / h->n_groups < 2 || h->groups_used < 1 ||
+                            h->groups_used > h->n_groups || h->n_experts / h->n_groups * h->groups_used < h->n_used))
+        return qn_error_set(error, QN_FORMAT, "%d of %d experts cannot be chosen from %d of %d groups", h->n_used, h->n_experts,
+                            h->groups_used, h->n_groups);
     return QN_OK;
 }
 
@@ -297,6 +328,7 @@ qn_status qn_model_read_hparams(qn_model *m, qn_error *error) {
     QN_TRY(small(m, "attention.value_length", h->n_embd / heads, 1, MOST_WIDTH, &h->value_length, error));
     QN_TRY(read_rope(m, error));
     QN_TRY(read_scales(m, error));
+    QN_TRY(read_latent(m, error));
     QN_TRY(read_experts(m, error));
     if (m->arch->residual == QN_RESIDUAL_BY_KEY) QN_TRY(read_switch(m, "use_parallel_residual", 1, &h->parallel, error));
     if (m->arch->has & QN_HAS_ROPE_SWITCH) {

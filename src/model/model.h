@@ -86,6 +86,8 @@ typedef struct qn_arch {
     int32_t rope_layers;       /* likewise rope */
     int32_t alibi_layers;      /* likewise alibi */
     qn_gating gating;          /* when the file names none */
+    int32_t even_yarn;         /* both of YaRN's factors of attention are one number, unless it is 1 */
+    int32_t latent;            /* keys and values are made of something shorter: attention.kv_lora_rank */
     float window_base;         /* rope base of layers with a window, when the file names none; 0: that of the others */
     int32_t wide_scale_layers; /* a model of so many layers scales scores by the width of a head, n_embd / n_heads */
     int32_t no_rope_step;      /* every layer whose number (from 1) is a multiple has no rope */
@@ -113,9 +115,14 @@ typedef struct qn_hparams {
     int32_t n_experts, n_used, expert_ff, shared_ff;
     float expert_scale;
     qn_gating gating;
-    int32_t gating_sum; /* weights of the chosen are made to sum to 1 */
+    int32_t n_groups, groups_used; /* of experts, when there is more than one */
+    int32_t gating_sum;            /* weights of the chosen are made to sum to 1 */
     float temperature, temperature_length;
-    int32_t rope_sections; /* there are such */
+    int32_t latent,
+        latent_q; /* width of what is kept instead of keys and values, 0: those are; and of what queries are made of */
+    int32_t head_length, head_values; /* of a head then: its query and key, its value */
+    int32_t absorbed;                 /* a row of the cache is the latent itself */
+    int32_t rope_sections;            /* there are such */
     qn_layer_shape *layers;
 } qn_hparams;
 
