@@ -44,6 +44,25 @@ static void transform(const double *x, double *y, int64_t n, int inverse, int no
     eager_run(QN_OP_fft, &at, 1, &from, 1, &to);
 }
 
+/* What f32 and c64 differ by from y, in relation to the root of n. */
+static double error_of_singles(const double *x, const double *y, int64_t n, int inverse) {
+    static float from[2][2 * MOST], to[2][2 * MOST]; /* parts, and pairs */
+    qn_attr_fft at = qn_attr_fft_default();
+    double worst = 0;
+    at.inverse = inverse;
+    for (int64_t i = 0; i < n; i++)
+        for (int part = 0; part < 2; part++) from[0][part * n + i] = from[1][2 * i + part] = (float)x[part * n + i];
+    qn_tensor parts[2] = {EAGER(QN_DTYPE_F32, from[0], 2 * n), EAGER(QN_DTYPE_F32, to[0], 2 * n)};
+    qn_tensor pairs[2] = {EAGER(QN_DTYPE_C64, from[1], n), EAGER(QN_DTYPE_C64, to[1], n)};
+    eager_run(QN_OP_fft, &at, 1, &parts[0], 1, &parts[1]);
+    eager_run(QN_OP_fft, &at, 1, &pairs[0], 1, &pairs[1]);
+    for (int64_t i = 0; i < 2 * n; i++) {
+        worst = fmax(worst, fabs((double)to[0][i] - y[i]));
+        worst = fmax(worst, fabs((double)to[1][i] - y[i % 2 * n + i / 2]));
+    }
+    return worst / sqrt((double)n);
+}
+
 /* The largest difference to the definition in relation to the root of n: at every `stride`-th frequency of the first half, and at those
  * that mirror them in the second, so with 1 at all. */
 static double error_at(int64_t n, int64_t stride) {
@@ -58,9 +77,13 @@ static double error_at(int64_t n, int64_t stride) {
         worst = fmax(worst, hypot(y[k] - out[0][0], y[n + k] - out[0][1]) / sqrt((double)n));
         worst = fmax(worst, hypot(y[mirror] - out[1][0], y[n + mirror] - out[1][1]) / sqrt((double)n));
     }
+    if (!(error_of_singles(x, y, n, 0) < 1e-6)) fail_msg("length %d: f32 or c64 is off by more", (int)n);
+    transform(x, y, n, 1, 0);
+    if (!(error_of_singles(x, y, n, 1) < 1e-6)) fail_msg("length %d: f32 or c64 is off by more, backwards", (int)n);
     return worst;
 }
 
+/* In f64, and with that in f32 and c64. */
 static void every_length_agrees_with_the_sum(void **state) {
     (void)state;
     for (int64_t n = 1; n <= 512; n++) {
