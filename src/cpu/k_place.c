@@ -1,6 +1,6 @@
 /* Copies with an index map on each axis: pad, pad_back without wrapping, pad_reflect_1d, roll; and rows of one value: fill, one_hot. Rows
  * that lie side by side go in runs; elements are bytes here, whatever they mean. Rows of which a part is kept: diag_mask_inf,
- * diag_mask_zero. The gradient of a sum or mean, which is a value or a row again and again: reduce_back. */
+ * diag_mask_zero, tri. Copies side by side: join. The gradient of a sum or mean, which is a value or a row again and again: reduce_back. */
 #include <math.h>
 
 #include "cpu/k_copy.h"
@@ -180,12 +180,21 @@ int QN_K(one_hot)(const qn_call *c, qn_cpu_step *s) {
     return by_rows(s, "one_hot rows", run_one_hot, c->dst[0]);
 }
 
-/* ---- Columns past the diagonal */
+/* ---- A part of each row of a matrix, by where its diagonal is */
+
+typedef struct kept {
+    int64_t first, end;
+} kept;
+
+static kept kept_of(const qn_call *c, int64_t row, int64_t n) {
+    if (c->op == QN_OP_diag_mask_inf) return (kept){0, ((const qn_attr_diag_mask_inf *)c->attr)->n_past + row + 1};
+    if (c->op == QN_OP_diag_mask_zero) return (kept){0, ((const qn_attr_diag_mask_zero *)c->attr)->n_past + row + 1};
+    int32_t kind = ((const qn_attr_tri *)c->attr)->kind;
+    return kind < 2 ? (kept){row + (kind == 1), n} : (kept){0, row + (kind == 2)};
+}
 
 static void run_diagonal(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     const qn_tensor *a = c->src[0], *y = c->dst[0];
-    int32_t past = c->op == QN_OP_diag_mask_inf ? ((const qn_attr_diag_mask_inf *)c->attr)->n_past
-                                                : ((const qn_attr_diag_mask_zero *)c->attr)->n_past;
     int64_t size = qn_op_dtype_bytes(y->dtype);
     char value[16];
     qn_rows it;
@@ -194,10 +203,12 @@ static void run_diagonal(const qn_call *c, const qn_cpu_step *s, int phase, int6
     EACH_ROW(it, y) {
         const char *from = qn_row(&it, a);
         char *to = qn_row(&it, y);
-        int64_t kept = (int64_t)past + (y->rank > 1 ? it.index[y->rank - 2] : 0) + 1;
-        if (kept > it.n) kept = it.n;
-        if (to != from) memcpy(to, from, (size_t)(kept * size));
-        fill_row(to + kept * size, value, size, it.n - kept);
+        kept k = kept_of(c, y->rank > 1 ? it.index[y->rank - 2] : 0, it.n);
+        if (k.end > it.n) k.end = it.n;
+        if (k.first > k.end) k.first = k.end;
+        if (to != from) memcpy(to + k.first * size, from + k.first * size, (size_t)((k.end - k.first) * size));
+        fill_row(to, value, size, k.first);
+        fill_row(to + k.end * size, value, size, it.n - k.end);
     }
 }
 
@@ -208,6 +219,50 @@ static int prepare_diagonal(const qn_call *c, qn_cpu_step *s, const char *name) 
 
 int QN_K(diag_mask_inf)(const qn_call *c, qn_cpu_step *s) { return prepare_diagonal(c, s, "diag_mask_inf rows"); }
 int QN_K(diag_mask_zero)(const qn_call *c, qn_cpu_step *s) { return prepare_diagonal(c, s, "diag_mask_zero rows"); }
+int QN_K(tri)(const qn_call *c, qn_cpu_step *s) { return prepare_diagonal(c, s, "tri rows"); }
+
+/* ---- join: each source is a copy into its place, and they are shared out together */
+
+/* Where source `which` goes, as a view of the result; the k-th axis from the end is the joined one. */
+static int plan_join(const qn_call *c, int which, qn_copy_loops *l) {
+    int axis = ((const qn_attr_join *)c->attr)->axis, rank = 0;
+    for (int i = 0; i < c->n_src; i++)
+        if (c->src[i] && c->src[i]->rank > rank) rank = c->src[i]->rank;
+    int k = axis < 0 ? -1 - axis : rank - 1 - axis, at = c->dst[0]->rank - 1 - k;
+    int64_t block = k == 0 ? qn_dtype_describe((qn_dtype)c->dst[0]->dtype)->block : 1;
+    qn_tensor place = *c->dst[0];
+    for (int i = 0; i < which; i++)
+        if (c->src[i]) place.offset += qn_ne(c->src[i], k) / block * place.stride[at];
+    place.shape[at] = qn_ne(c->src[which], k);
+    return qn_copy_plan(&place, c->src[which], l);
+}
+
+static int is_empty(const qn_tensor *t) { return !t || qn_tensor_count(t) == 0; }
+
+static void run_join(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    int64_t at = qn_cpu_cut(s->n[0], s->parts[0], part), end = qn_cpu_cut(s->n[0], s->parts[0], part + 1);
+    (void)phase;
+    for (int i = 0; i < c->n_src && at < end; i++) {
+        qn_copy_loops l;
+        if (is_empty(c->src[i]) || !plan_join(c, i, &l)) continue;
+        if (at < l.units) qn_copy_units(&l, at > 0 ? at : 0, end < l.units ? end : l.units);
+        at = at > l.units ? at - l.units : 0; /* what is left is counted from the next source on */
+        end -= l.units;
+    }
+}
+
+int QN_K(join)(const qn_call *c, qn_cpu_step *s) {
+    double bytes = 0;
+    s->n[0] = 0;
+    for (int i = 0; i < c->n_src; i++) {
+        qn_copy_loops l;
+        if (is_empty(c->src[i])) continue;
+        if (!plan_join(c, i, &l)) return 0;
+        s->n[0] += l.units;
+        bytes += (double)qn_tensor_count(c->src[i]) * (double)l.size * 2;
+    }
+    return s->n[0] ? qn_cpu_by_rows(s, "join copies", run_join, s->n[0], bytes / (double)s->n[0], 0) : 0;
+}
 
 /* ---- reduce_back of sums and means, f32: every element of x has the gradient of the sum it went into */
 
