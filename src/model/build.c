@@ -125,6 +125,7 @@ static qn_val serial_layer(qn_build *b, qn_val x) {
                 : b->m->arch->residual == QN_RESIDUAL_BY_NORM && !qn_build_has(b, "ffn_norm.weight")
                     ? only_wanted(b, norm)
                     : qn_build_norm(b, x, "ffn_norm");
+    if (b->m->arch->early_router) b->router = only_wanted(b, input);
     qn_val f = ffn(b, of);
     if (has & QN_HAS_EXPERTS_BESIDE) f = qn_build_two(b, QN_OP_add, f, experts_beside(b, input));
     if (post) f = qn_build_norm(b, f, "post_ffw_norm");
@@ -179,7 +180,7 @@ qn_status qn_model_build(const qn_model *m, const qn_model_shape *shape, qn_grap
     b.shape = shape;
     b.error = error;
     b.layer = -1;
-    b.positions = b.cells = b.mask = b.mask_window = b.wanted = b.embedding = b.factors = QN_VAL_NONE;
+    b.positions = b.cells = b.mask = b.mask_window = b.wanted = b.embedding = b.factors = b.router = QN_VAL_NONE;
     if (qn_graph_create(0, &b.g) != QN_OK) return qn_error_set(error, QN_NO_MEMORY, "no memory for a model's graph");
     qn_status status = build(&b);
     if (status == QN_OK) *graph = b.g;

@@ -15,6 +15,7 @@ typedef struct qn_build {
     int64_t tokens;                          /* of each sequence */
     int64_t width;                           /* rows of x in the ffn: all, or those that are wanted */
     qn_val positions, cells, mask, mask_window, wanted, embedding, factors;
+    qn_val router; /* what experts are chosen by, when it is not what they compute */
 } qn_build;
 
 /* ---- Ops, by what they do */

@@ -142,20 +142,26 @@ static void project_and_turn(qn_build *b, qn_val x, qn_val p[3]) {
     p[0] = qn_build_rope(b, p[0]);
     p[1] = qn_build_rope(b, p[1]);
     if (late) norm_heads(b, p);
+    if (b->m->arch->bare_qk_norm && b->m->h.layers[b->layer].roped && b->m->h.n_experts != 128)
+        for (int i = 0; i < 2; i++) p[i] = qn_build_normalise(b, p[i]);
 }
 
-/* Queries times 1 + temperature ln(1 + floor(position / length)), so that a long context does not level the scores. */
+/* Queries times 1 + temperature ln(1 + floor((position + ahead) / length)), so that a long context does not level the scores. */
 static qn_val warm(qn_build *b, qn_val q) {
     const qn_hparams *h = &b->m->h;
     qn_attr_cast to = qn_attr_cast_default();
     qn_attr_scale more = qn_attr_scale_default();
     to.dtype = QN_DTYPE_F32;
     qn_val w = qn_build_op(b, QN_OP_cast, 0, 1, &b->positions, &to);
-    w = qn_build_unary(b, QN_UNARY_floor, qn_build_scale(b, w, 1 / h->temperature_length));
+    int64_t one = 1;
+    qn_val length = qn_graph_constant(b->g, QN_DTYPE_F32, 1, &one, &h->temperature_length, sizeof h->temperature_length);
     more.s = 1;
+    more.b = h->temperature_ahead;
+    w = qn_build_op(b, QN_OP_scale, 0, 1, &w, &more);
+    w = qn_build_unary(b, QN_UNARY_floor, qn_build_two(b, QN_OP_div, w, length)); /* a product would miss some multiples */
     more.b = 1;
     w = qn_build_one(b, QN_OP_log, qn_build_op(b, QN_OP_scale, 0, 1, &w, &more));
-    more.s = h->temperature;
+    more.s = h->temperature; /* and still + 1 */
     w = qn_build_op(b, QN_OP_scale, 0, 1, &w, &more);
     return qn_build_two(b, QN_OP_mul, q, qn_build_reshape(b, w, 3, (int64_t[]){b->all, 1, 1}));
 }
@@ -166,7 +172,7 @@ qn_val qn_build_attention(qn_build *b, qn_val x) {
     qn_val p[3];
     if (h->latent) qn_build_latent(b, x, p);
     else project_and_turn(b, x, p);
-    if (h->temperature != 0) p[0] = warm(b, p[0]);
+    if (h->temperature != 0 && !(b->m->arch->warm > 0 && l->roped)) p[0] = warm(b, p[0]);
     int encoder = (b->m->arch->has & QN_IS_ENCODER) != 0;
     qn_val q = by_head(b, p[0], l->heads, h->key_length);
     qn_val k = encoder ? by_head(b, p[1], l->heads_kv, h->key_length)

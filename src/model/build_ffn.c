@@ -105,7 +105,7 @@ static qn_val best_groups(qn_build *b, qn_val by) {
 static qn_val route(qn_build *b, qn_val x, qn_val *ids) {
     const qn_hparams *h = &b->m->h;
     int64_t n = h->n_experts;
-    qn_val logits = qn_build_linear(b, x, "ffn_gate_inp", h->n_embd, n, QN_SCALE_NEVER);
+    qn_val logits = qn_build_linear(b, b->router == QN_VAL_NONE ? x : b->router, "ffn_gate_inp", h->n_embd, n, QN_SCALE_NEVER);
     qn_val p = h->gating == QN_GATING_CHOSEN    ? logits
                : h->gating == QN_GATING_SIGMOID ? qn_build_unary(b, QN_UNARY_sigmoid, logits)
                                                 : qn_build_one(b, QN_OP_soft_max, logits);
@@ -131,6 +131,8 @@ qn_val qn_build_experts(qn_build *b, qn_val x) {
     const qn_hparams *h = &b->m->h;
     qn_val ids, w = route(b, x, &ids);
     qn_val one = qn_build_reshape(b, x, 3, (int64_t[]){b->width, 1, h->n_embd});
+    if (b->m->arch->weighs_first)
+        one = qn_build_two(b, QN_OP_mul, qn_build_expand(b, one, 3, (int64_t[]){b->width, h->n_used, h->n_embd}), w);
     int64_t ff = qn_build_rows(b, "ffn_up_exps.weight", h->expert_ff);
     qn_val y;
     if (qn_build_has(b, "ffn_gate_up_exps.weight")) { /* one matrix, whose first half is the gate */
@@ -142,7 +144,7 @@ qn_val qn_build_experts(qn_build *b, qn_val x) {
                                                     : plain(b, up);
     }
     y = expert_linear(b, y, ids, "ffn_down_exps", ff, h->n_embd);
-    y = sum_of_experts(b, qn_build_two(b, QN_OP_mul, y, w));
+    y = sum_of_experts(b, b->m->arch->weighs_first ? y : qn_build_two(b, QN_OP_mul, y, w));
     if (!qn_build_has(b, "ffn_up_shexp.weight")) return y;
     qn_val shared = network(b, x, "_shexp");
     if (qn_build_has(b, "ffn_gate_inp_shexp.weight")) {

@@ -126,7 +126,7 @@ static qn_status read_layers(qn_model *m, qn_error *error) {
             return qn_error_set(error, QN_FORMAT, "layer %d: %d heads cannot share %d of keys", i, l->heads, l->heads_kv);
         QN_TRY(read_window(m, i, l, error));
         l->roped = (uint8_t)(has_rope(m) && (!m->arch->no_rope_step || (i + 1) % m->arch->no_rope_step));
-        if (m->arch->has & QN_HAS_ROPE_BY_WINDOW && h->window > 0) l->roped = l->windowed;
+        if (m->arch->has & QN_HAS_ROPE_BY_WINDOW && h->window > 0) l->roped = has_rope(m) && l->windowed;
     }
     return QN_OK;
 }
@@ -218,6 +218,11 @@ static qn_status read_scales(qn_model *m, qn_error *error) {
     QN_TRY(only_if(has & QN_HAS_TEMPERATURE, m, "attention.temperature_scale", &h->temperature, error));
     QN_TRY(real(m, "attention.temperature_length", 0, &h->temperature_length, error));
     if (!m->arch->latent) h->temperature_length = (float)h->rope_context;
+    if (m->arch->warm > 0 && h->window > 0) {
+        h->temperature = m->arch->warm;
+        h->temperature_length = (float)h->window;
+        h->temperature_ahead = 1;
+    }
     if (h->temperature != 0 && h->temperature_length < 1)
         return qn_error_set(error, QN_FORMAT, "queries grow with their position, and nothing tells how fast");
     QN_TRY(real(m, "attention.scale", 0, &h->attention_scale, error));

@@ -86,6 +86,11 @@ typedef struct qn_arch {
     int32_t rope_layers;       /* likewise rope */
     int32_t alibi_layers;      /* likewise alibi */
     qn_gating gating;          /* when the file names none */
+    int32_t chunked;           /* a window is a block of positions, not the last so many */
+    float warm;                /* temperature of layers without rope, from position window - 1 on */
+    int32_t bare_qk_norm;      /* layers with rope normalise Q and K behind it, without weights; not with 128 experts */
+    int32_t weighs_first;      /* experts' weights come before their networks */
+    int32_t early_router;      /* experts are chosen by what comes into the layer */
     int32_t even_yarn;         /* both of YaRN's factors of attention are one number, unless it is 1 */
     int32_t latent;            /* keys and values are made of something shorter: attention.kv_lora_rank */
     float window_base;         /* rope base of layers with a window, when the file names none; 0: that of the others */
@@ -115,9 +120,9 @@ typedef struct qn_hparams {
     int32_t n_experts, n_used, expert_ff, shared_ff;
     float expert_scale;
     qn_gating gating;
-    int32_t n_groups, groups_used; /* of experts, when there is more than one */
-    int32_t gating_sum;            /* weights of the chosen are made to sum to 1 */
-    float temperature, temperature_length;
+    int32_t n_groups, groups_used;                            /* of experts, when there is more than one */
+    int32_t gating_sum;                                       /* weights of the chosen are made to sum to 1 */
+    float temperature, temperature_length, temperature_ahead; /* ahead: added to a position */
     int32_t latent,
         latent_q; /* width of what is kept instead of keys and values, 0: those are; and of what queries are made of */
     int32_t head_length, head_values; /* of a head then: its query and key, its value */

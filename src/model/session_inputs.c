@@ -6,11 +6,12 @@
 
 enum { F16_ZERO = 0, F16_MINUS_INF = 0xfc00 };
 
-/* One token's row of a mask: keys up to its own position, within the window if there is one. Behind them, and in an encoder nowhere,
+/* One token's row of a mask: keys up to its own position, within the window or its block if there is one. Behind them, and in an encoder nowhere,
  * nothing is seen. */
 static void mask_row(const qn_session *s, uint16_t *row, int64_t keys, int64_t position, int64_t window) {
     float alibi = s->m->h.alibi;
     int64_t from = window > 0 && position - window + 1 > 0 ? position - window + 1 : 0;
+    if (window > 0 && s->m->arch->chunked) from = position / window * window;
     for (int64_t j = 0; j < from; j++) row[j] = F16_MINUS_INF;
     for (int64_t j = from; j <= position; j++) row[j] = alibi > 0 ? qn_f32_to_f16(-(float)(position - j)) : F16_ZERO;
     for (int64_t j = position + 1; j < keys; j++) row[j] = F16_MINUS_INF;
