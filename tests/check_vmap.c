@@ -10,7 +10,7 @@
 #include "tensor/convert.h"
 #include "check.h"
 
-enum { MOST_ELEMENTS = 300, BATCH = 3, ROOM = 1 << 16 };
+enum { MOST_ELEMENTS = 300, BATCH = 3, ROOM = 1 << 19 }; /* room for what cases of fixed shapes have, in bytes */
 
 typedef struct trial {
     qc_built b;
@@ -58,6 +58,7 @@ static size_t item_bytes(const trial *t, int s, int k, char *out) {
     const qn_dtype_info *d = qn_dtype_describe((qn_dtype)x->dtype);
     static char whole[ROOM];
     size_t n = qc_gather(x, whole, sizeof whole), unit = (size_t)d->bytes, by = n ? (size_t)k * unit % n : 0;
+    if (n == sizeof whole) qc_fail(&t->b, "source %d is larger than this check has room for", s);
     memcpy(out, whole + by, n - by);
     memcpy(out + n - by, whole, by);
     return n;

@@ -68,6 +68,7 @@ release_tests() {
     run release/check-grad build/qn_check grad
     run release/check-grad-norm build/qn_check grad --op norm_back --seed 2 # where numbers of attributes were once too short
     run release/check-graphs build/qn_check graphs
+    run release/check-vmap build/qn_check vmap --quick
     run release/check-kernels build/qn_check kernels --quick
     run release/check-threads build/qn_check threads --quick
     run release/check-tolerances build/qn_check tolerances
