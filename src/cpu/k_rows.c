@@ -1,7 +1,8 @@
 /* get_rows and set_rows: rows found by index, decoded or encoded on the way; and their gradients, which add rows up. */
 #include "cpu/k_copy.h"
 
-enum { PIECE = 1024 }; /* elements of a row that are never cut apart; a multiple of every block */
+/* Elements of a row that are never cut apart, multiples of every block; longer where a row is only copied. */
+enum { PIECE = 1024, COPIED = 4096 };
 
 static int row_is_dense(const qn_tensor *t) {
     return qn_is_block(t->dtype) || qn_ne(t, 0) == 1 || qn_nb(t, 0) == qn_dtype_describe((qn_dtype)t->dtype)->bytes;
@@ -38,11 +39,11 @@ static int64_t index_at(const qn_tensor *idx, int64_t at, int64_t i) {
 static void run_get(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     (void)phase;
     const qn_tensor *a = c->src[0], *idx = c->src[1], *y = c->dst[0];
-    int64_t wide = qn_ne(y, 0), pieces = (wide + PIECE - 1) / PIECE, of_batch = qn_ne(y, 1) * pieces;
+    int64_t wide = qn_ne(y, 0), pieces = (wide + COPIED - 1) / COPIED, of_batch = qn_ne(y, 1) * pieces;
     int64_t units = batches_of(y) * of_batch, end = qn_cpu_cut(units, s->parts[0], part + 1);
     for (int64_t u = qn_cpu_cut(units, s->parts[0], part); u < end; u++) {
-        int64_t batch = u / of_batch, i = u % of_batch / pieces, first = u % pieces * PIECE;
-        int64_t n = wide - first < PIECE ? wide - first : PIECE, row = index_at(idx, batch_at(y, batch, idx, 1), i);
+        int64_t batch = u / of_batch, i = u % of_batch / pieces, first = u % pieces * COPIED;
+        int64_t n = wide - first < COPIED ? wide - first : COPIED, row = index_at(idx, batch_at(y, batch, idx, 1), i);
         const char *from = qn_at(a, batch_at(y, batch, a, 2) + row * qn_nb(a, 1) + bytes_of(a, first));
         char *to = qn_at(y, batch_at(y, batch, y, 2) + i * qn_nb(y, 1) + bytes_of(y, first));
         qn_copy_row(a->dtype, from, y->dtype, to, n);
@@ -52,7 +53,7 @@ static void run_get(const qn_call *c, const qn_cpu_step *s, int phase, int64_t p
 int QN_K(get_rows)(const qn_call *c, qn_cpu_step *s) {
     const qn_tensor *a = c->src[0], *y = c->dst[0];
     if (qn_tensor_count(y) == 0 || !row_is_dense(a) || !row_is_dense(y) || !qn_copy_can(a->dtype, y->dtype)) return 0;
-    int64_t pieces = (qn_ne(y, 0) + PIECE - 1) / PIECE, units = qn_tensor_count(y) / qn_ne(y, 0) * pieces;
+    int64_t pieces = (qn_ne(y, 0) + COPIED - 1) / COPIED, units = qn_tensor_count(y) / qn_ne(y, 0) * pieces;
     return qn_cpu_by_rows(s, "get_rows", run_get, units, 8.0 * (double)qn_tensor_count(y) / (double)units, 0);
 }
 

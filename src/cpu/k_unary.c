@@ -12,6 +12,9 @@
 
 typedef void (*run_fn)(char *y, const char *g, const char *x, int64_t n);
 
+/* Bytes before they are read, a line is asked for: a tenth of the time where only the second cache or the last has them. */
+enum { AHEAD = 1024 };
+
 /* Forward the gradient is not looked at. */
 #define FORWARD(name, g, x) f_##name(x)
 #define BACKWARD(name, g, x) ((g)*d_##name(x))
@@ -21,7 +24,10 @@ typedef void (*run_fn)(char *y, const char *g, const char *x, int64_t n);
         const type *x = (const type *)xp, *g = (const type *)gp;                              \
         int64_t i = 0;                                                                        \
         (void)g;                                                                              \
-        for (; i + VF_N <= n; i += VF_N) store(y + i, way(name, load(g + i), load(x + i)));   \
+        for (; i + VF_N <= n; i += VF_N) {                                                    \
+            __builtin_prefetch((const char *)(x + i) + AHEAD, 0, 3);                          \
+            store(y + i, way(name, load(g + i), load(x + i)));                                \
+        }                                                                                     \
         int some = (int)(n - i);                                                              \
         if (some) storen(y + i, way(name, loadn(g + i, some), loadn(x + i, some)), some);     \
     }
