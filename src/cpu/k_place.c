@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "cpu/k_copy.h"
+#include "cpu/k_past.h"
 #include "op/op_axes.h"
 #include "op/op_layout.h"
 
@@ -144,13 +145,38 @@ static void fill_row(char *to, const char *value, int64_t size, int64_t n) {
     memcpy(to + i, &word, (size_t)(bytes - i));
 }
 
+/* The same past the caches, from a tile of the value. */
+typedef struct tile {
+    char of[QN_PAST_TILE];
+    int64_t size;
+} tile;
+
+static void make_tile(tile *t, const char *value, int64_t size) {
+    t->size = size;
+    fill_row(t->of, value, size, QN_PAST_TILE / size);
+}
+
+static void fill_past(const tile *t, char *to, int64_t n) {
+    for (int64_t some; n > 0; n -= some, to += some * t->size) {
+        some = qn_past_some(to, n, t->size);
+        qn_past_put(to, t->of, some * t->size);
+    }
+}
+
 static void run_fill(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     const qn_tensor *y = c->dst[0];
     char value[16];
     qn_rows it;
     (void)phase;
+    tile t;
     qn_store_one((qn_dtype)y->dtype, value, (double)((const qn_attr_fill *)c->attr)->c);
-    EACH_ROW(it, y) fill_row(qn_row(&it, y), value, qn_op_dtype_bytes(y->dtype), it.n);
+    make_tile(&t, value, qn_op_dtype_bytes(y->dtype));
+    int past = qn_past_is(y, c->src, c->n_src);
+    EACH_ROW(it, y) {
+        if (past) fill_past(&t, qn_row(&it, y), it.n);
+        else fill_row(qn_row(&it, y), value, t.size, it.n);
+    }
+    if (past) qn_past_end();
 }
 
 int QN_K(fill)(const qn_call *c, qn_cpu_step *s) { return by_rows(s, "fill rows", run_fill, c->dst[0]); }
@@ -160,14 +186,19 @@ static void run_one_hot(const qn_call *c, const qn_cpu_step *s, int phase, int64
     const qn_tensor *idx = c->src[0], *y = c->dst[0];
     int64_t size = qn_op_dtype_bytes(y->dtype), step = qn_op_dtype_bytes(idx->dtype);
     char on[16], off[16];
+    tile t;
     qn_rows it;
     (void)phase;
     qn_store_one((qn_dtype)y->dtype, on, (double)at->on);
     qn_store_one((qn_dtype)y->dtype, off, (double)at->off);
+    make_tile(&t, off, size);
+    int past = qn_past_is(y, c->src, c->n_src);
     EACH_ROW(it, y) {
         char *to = qn_row(&it, y);
         int64_t index = (int64_t)qn_load_one((qn_dtype)idx->dtype, qn_at(idx, it.row * step));
-        fill_row(to, off, size, it.n);
+        if (past) fill_past(&t, to, it.n);
+        else fill_row(to, off, size, it.n);
+        if (past) qn_past_end(); /* before what is put over it */
         memcpy(to + index * size, on, (size_t)size);
     }
 }
