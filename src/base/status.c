@@ -48,6 +48,30 @@ static void mark_cut(char *text, size_t size, int wanted) {
     if (wanted >= 0 && (size_t)wanted >= size) memcpy(text + size - 4, "...", 4);
 }
 
+/* Bytes of the character at `text`, 0 when it is none. */
+static int character(const unsigned char *text) {
+    int n = *text < 0x80                    ? 1
+            : *text >= 0xC2 && *text < 0xE0 ? 2
+            : *text >= 0xE0 && *text < 0xF0 ? 3
+            : *text >= 0xF0 && *text < 0xF5 ? 4
+                                            : 0;
+    for (int i = 1; i < n; i++)
+        if ((text[i] & 0xC0) != 0x80) return 0;
+    return n;
+}
+
+/* Sentences quote files, and files hold anything: what would steer a terminal, or is no UTF-8, becomes a question mark. */
+static void make_plain(char *text) {
+    while (*text) {
+        unsigned char c = (unsigned char)*text;
+        int n = character((const unsigned char *)text), steers = (c < 0x20 && c != '\n' && c != '\t') || c == 0x7F;
+        steers |= n == 2 && c == 0xC2 && (unsigned char)text[1] < 0xA0;
+        if (!n || steers) *text = '?';
+        if (n == 2 && steers) text[1] = '?';
+        text += n ? n : 1;
+    }
+}
+
 qn_status qn_error_set(qn_error *error, qn_status status, const char *format, ...) {
     if (!error) return status;
     va_list args;
@@ -56,6 +80,7 @@ qn_status qn_error_set(qn_error *error, qn_status status, const char *format, ..
     int wanted = vsnprintf(error->text, sizeof error->text, format, args);
     va_end(args);
     mark_cut(error->text, sizeof error->text, wanted);
+    make_plain(error->text);
     return status;
 }
 
@@ -75,5 +100,6 @@ qn_status qn_error_wrap(qn_error *error, const char *format, ...) {
     } else {
         mark_cut(error->text, sizeof error->text, head);
     }
+    make_plain(error->text);
     return error->status;
 }

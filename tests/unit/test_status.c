@@ -47,6 +47,16 @@ static void error_too_long_says_that_it_was_cut(void **state) {
     assert_string_equal(e.text + sizeof e.text - 4, "...");
 }
 
+/* A quoted name may hold anything; what is printed must not steer a terminal. */
+static void error_quotes_nothing_that_steers(void **state) {
+    (void)state;
+    qn_error e;
+    qn_error_set(&e, QN_FORMAT, "tensor '%s'", "a\x1B[2J\x7F\xFF\xC3\xA9\xC2\x9Bz\xE2\x82");
+    assert_string_equal(e.text, "tensor 'a?[2J??\xC3\xA9??z?\?'");
+    qn_error_wrap(&e, "%s", "line\n\ttab \xE2\x82\xAC\x01");
+    assert_string_equal(e.text, "line\n\ttab \xE2\x82\xAC?: tensor 'a?[2J??\xC3\xA9??z?\?'");
+}
+
 static void error_without_record_still_returns_the_status(void **state) {
     (void)state;
     assert_int_equal(qn_error_set(NULL, QN_IO, "nobody listens"), QN_IO);
@@ -59,6 +69,7 @@ int main(void) {
         cmocka_unit_test(status_numbers_are_pinned),
         cmocka_unit_test(error_wrapped_twice_reads_from_outside_in),
         cmocka_unit_test(error_too_long_says_that_it_was_cut),
+        cmocka_unit_test(error_quotes_nothing_that_steers),
         cmocka_unit_test(error_without_record_still_returns_the_status),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
