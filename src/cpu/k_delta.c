@@ -6,10 +6,11 @@
 
 #include "cpu/k_lanes.h"
 #include "cpu/simd/simd_math.h"
+#include "cpu/simd/simd_turn.h"
 #include "op/op_delta.h"
 #include "op/op_recurrent.h"
 
-enum { VECTORS = VF_N < 16 ? 4 : 2, BLOCK = VECTORS * VF_N }; /* rows of a block */
+enum { VECTORS = VF_N < 16 ? 4 : 2, BLOCK = VECTORS * VF_N, CHAINS = 2 }; /* rows of a block; sums side by side */
 
 typedef struct rule {
     const qn_tensor *q, *k, *v, *g, *beta, *state;
@@ -24,21 +25,25 @@ typedef struct rule {
 /* s <- decay s;  d = beta (v - s k);  s <- s + d kT;  y = s q. decay has one number, or one for each key. */
 QN_INLINE void advance(float *s, int64_t n, const float *k, const float *q, const float *decay, int many, const vf *v, float beta,
                        vf *y) {
-    vf sum[VECTORS], off[VECTORS], all = vf_set1(many ? 1.0f : decay[0]);
-    for (int w = 0; w < VECTORS; w++) sum[w] = y[w] = vf_zero();
-    for (int64_t i = 0; i < n; i++) {
-        vf ki = vf_set1(many ? decay[i] * k[i] : k[i]);
-        for (int w = 0; w < VECTORS; w++) sum[w] = vf_fma(vf_load(s + i * BLOCK + w * VF_N), ki, sum[w]);
-    }
-    for (int w = 0; w < VECTORS; w++) off[w] = vf_set1(beta) * (v[w] - all * sum[w]);
-    for (int64_t i = 0; i < n; i++) {
-        vf ki = vf_set1(k[i]), qi = vf_set1(q[i]), di = many ? vf_set1(decay[i]) : all;
-        for (int w = 0; w < VECTORS; w++) {
-            vf t = vf_fma(off[w], ki, vf_load(s + i * BLOCK + w * VF_N) * di);
-            vf_store(s + i * BLOCK + w * VF_N, t);
-            y[w] = vf_fma(t, qi, y[w]);
+    vf sum[CHAINS][VECTORS], off[VECTORS], all = vf_set1(many ? 1.0f : decay[0]);
+    memset(sum, 0, sizeof sum);
+    for (int64_t i = 0; i < n; i += CHAINS)
+        for (int c = 0; c < CHAINS && i + c < n; c++) {
+            vf ki = vf_set1(many ? decay[i + c] * k[i + c] : k[i + c]);
+            for (int w = 0; w < VECTORS; w++) sum[c][w] = vf_fma(vf_load(s + (i + c) * BLOCK + w * VF_N), ki, sum[c][w]);
         }
-    }
+    for (int w = 0; w < VECTORS; w++) off[w] = vf_set1(beta) * (v[w] - all * (sum[0][w] + sum[1][w]));
+    memset(sum, 0, sizeof sum);
+    for (int64_t i = 0; i < n; i += CHAINS)
+        for (int c = 0; c < CHAINS && i + c < n; c++) {
+            vf ki = vf_set1(k[i + c]), qi = vf_set1(q[i + c]), di = many ? vf_set1(decay[i + c]) : all;
+            for (int w = 0; w < VECTORS; w++) {
+                vf t = vf_fma(off[w], ki, vf_load(s + (i + c) * BLOCK + w * VF_N) * di);
+                vf_store(s + (i + c) * BLOCK + w * VF_N, t);
+                sum[c][w] = vf_fma(t, qi, sum[c][w]);
+            }
+        }
+    for (int w = 0; w < VECTORS; w++) y[w] = sum[0][w] + sum[1][w];
 }
 
 static void advance_one(float *s, int64_t n, const float *k, const float *q, const float *decay, const vf *v, float beta, vf *y) {
@@ -65,11 +70,56 @@ static void give(float *row, int64_t first, int64_t n, const vf *v, float scale)
     }
 }
 
-/* Rows [first, first + BLOCK) of a state whose rows begin `apart` bytes after each other, turned. */
-static void turn_in(const rule *z, const char *rows, int64_t apart, int64_t place, int64_t first, float *s) {
-    for (int64_t r = 0; r < BLOCK; r++)
-        for (int64_t i = 0; i < z->keys; i++)
-            s[i * BLOCK + r] = first + r < z->width ? *(const float *)(const void *)(rows + (first + r) * apart + i * place) : 0;
+/* Rows of a state, `apart` bytes after each other, elements of a row `place` bytes; `n` of them, BLOCK at most. */
+typedef struct rows {
+    char *at;
+    int64_t apart, place, n;
+} rows;
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* VF_N rows and as many keys, from row r and key i on, turned into or out of the tile; rows that are not there are zero. */
+static void turn_square_in(const rows *x, int64_t r, int64_t i, int64_t keys, float *s) {
+    vf square[VF_N];
+    int some = (int)least(keys - i, VF_N);
+    for (int64_t j = 0; j < VF_N; j++) {
+        const float *from = (const float *)(const void *)(x->at + (r + j) * x->apart) + i;
+        square[j] = r + j >= x->n ? vf_zero() : some == VF_N ? vf_load(from) : vf_loadn(from, some);
+    }
+    vf_turn(square);
+    for (int j = 0; j < some; j++) vf_store(s + (i + j) * BLOCK + r, square[j]);
+}
+
+static void turn_square_out(const rows *x, int64_t r, int64_t i, int64_t keys, const float *s) {
+    vf square[VF_N];
+    int some = (int)least(keys - i, VF_N);
+    for (int j = 0; j < VF_N; j++) square[j] = j < some ? vf_load(s + (i + j) * BLOCK + r) : vf_zero();
+    vf_turn(square);
+    for (int64_t j = 0; j < VF_N && r + j < x->n; j++) {
+        float *to = (float *)(void *)(x->at + (r + j) * x->apart) + i;
+        if (some == VF_N) vf_store(to, square[j]);
+        else vf_storen(to, square[j], some);
+    }
+}
+
+static void turn_in(const rows *x, int64_t keys, float *s) {
+    for (int64_t i = 0; i < keys && x->place == 4; i += VF_N)
+        for (int64_t r = 0; r < BLOCK; r += VF_N) turn_square_in(x, r, i, keys, s);
+    for (int64_t i = 0; i < keys && x->place != 4; i++)
+        for (int64_t r = 0; r < BLOCK; r++)
+            s[i * BLOCK + r] = r < x->n ? *(const float *)(const void *)(x->at + r * x->apart + i * x->place) : 0;
+}
+
+static void turn_out(const rows *x, int64_t keys, const float *s) {
+    for (int64_t i = 0; i < keys && x->place == 4; i += VF_N)
+        for (int64_t r = 0; r < x->n; r += VF_N) turn_square_out(x, r, i, keys, s);
+    for (int64_t i = 0; i < keys && x->place != 4; i++)
+        for (int64_t r = 0; r < x->n; r++) *(float *)(void *)(x->at + r * x->apart + i * x->place) = s[i * BLOCK + r];
+}
+
+/* Of tensor t, from the first byte of a head's state on. */
+static rows rows_of(const rule *z, const qn_tensor *t, char *head, int64_t first) {
+    return (rows){head + first * qn_nb(t, 1), qn_nb(t, 1), qn_nb(t, 0), least(z->width - first, BLOCK)};
 }
 
 static void decays(const rule *z, int64_t b, int64_t t, int64_t h, int net, float *out) {
@@ -147,13 +197,13 @@ static void run_rule(const qn_call *c, const qn_cpu_step *s, int phase, int64_t 
     float *tile = (float *)c->workspace + part * tile_floats(&z), *decay = tile + z.keys * BLOCK;
     for (int64_t i = qn_cpu_cut(units, s->parts[0], part); i < end; i++) {
         unit u = unit_of(&z, i);
-        int64_t shared = qn_op_delta_key_head(&sizes, u.h), rows = z.width - u.first < BLOCK ? z.width - u.first : BLOCK;
-        turn_in(&z, qn_op_delta_state(state, u.b, u.h), qn_nb(state, 1), qn_nb(state, 0), u.first, tile);
+        int64_t shared = qn_op_delta_key_head(&sizes, u.h);
+        rows from = rows_of(&z, state, qn_op_delta_state(state, u.b, u.h), u.first);
+        rows to = rows_of(&z, next, qn_op_delta_state(next, u.b, u.h), u.first);
+        turn_in(&from, z.keys, tile);
         for (int64_t t = 0; t < z.steps; t++)
             token(&z, u.b, t, u.h, shared, 0, u.first, tile, decay, (float *)(void *)qn_at(y, qn_off4(y, u.b, t, u.h, 0)));
-        char *to = qn_op_delta_state(next, u.b, u.h) + u.first * qn_nb(next, 1);
-        for (int64_t r = 0; r < rows; r++, to += qn_nb(next, 1))
-            for (int64_t k = 0; k < z.keys; k++) *(float *)(void *)(to + k * qn_nb(next, 0)) = tile[k * BLOCK + r];
+        turn_out(&to, z.keys, tile);
     }
 }
 
@@ -172,8 +222,8 @@ static rule open_net(const qn_call *c) {
 }
 
 static void put_snapshot(const rule *z, const qn_tensor *y, int64_t slot, const unit *u, const float *tile) {
-    int64_t rows = z->width - u->first < BLOCK ? z->width - u->first : BLOCK;
-    for (int64_t r = 0; r < rows; r++) {
+    int64_t n = least(z->width - u->first, BLOCK);
+    for (int64_t r = 0; r < n; r++) {
         int64_t run = ((slot * z->seqs + u->b) * z->heads + u->h) * z->width + u->first + r;
         float *to = (float *)(void *)qn_packed_run(y, z->seqs * z->steps, z->heads, z->width, run);
         for (int64_t k = 0; k < z->keys; k++) to[k] = tile ? tile[k * BLOCK + r] : 0;
@@ -189,7 +239,8 @@ static void run_net(const qn_call *c, const qn_cpu_step *s, int phase, int64_t p
     float *tile = (float *)c->workspace + part * tile_floats(&z), *decay = tile + z.keys * BLOCK;
     for (int64_t i = qn_cpu_cut(units, s->parts[0], part); i < end; i++) {
         unit u = unit_of(&z, i);
-        turn_in(&z, qn_at(state, qn_off4(state, u.b, u.h, 0, 0)), qn_nb(state, 1), qn_nb(state, 0), u.first, tile);
+        rows from = rows_of(&z, state, qn_op_delta_state(state, u.b, u.h), u.first);
+        turn_in(&from, z.keys, tile);
         for (int64_t t = 0; t < z.steps; t++) {
             float *to = (float *)(void *)qn_at(y, (u.b * z.steps + t) * qn_nb(y, 1)) + u.h * z.width;
             token(&z, u.b, t, u.h, u.h % key_heads, 1, u.first, tile, decay, to);
