@@ -120,7 +120,7 @@ static int run_perplexity(lm *l, const int32_t *ids, size_t n, int64_t chunks) {
             count = (int64_t)n / window;
     tally t = {0, 0, 0};
     if (count < 1) {
-        fprintf(stderr, "quern eval: the text has %zu tokens, a window takes %lld\n", n, (long long)window);
+        fprintf(stderr, "quern eval: the text has %zu tokens, a window takes %lld; -c makes it shorter\n", n, (long long)window);
         return APP_FAILED;
     }
     if (chunks > 0 && chunks < count) count = chunks;
