@@ -1,6 +1,7 @@
 /* Norms of rows: norm, rms_norm, l2_norm, group_norm, and with weights layer_norm, rms_layer_norm, add_layer_norm, add_rms_norm. A
  * row is summed in lanes over runs and in double over the runs, and is near when it is read again. */
 #include "cpu/k_norm.h"
+#include "cpu/k_past.h"
 
 /* A row, and what is done to it: residual is added first and the sum kept; gamma multiplies and beta is added, any of them NULL. */
 typedef struct norm_row {
@@ -64,9 +65,23 @@ static void put_statistic(const qn_tensor *t, const qn_rows *it, double v) {
     if (t) qn_store_one((qn_dtype)t->dtype, qn_row(it, t), v);
 }
 
+enum { ASIDE = 1 << 14 }; /* bytes of a row that is made here and then written past the caches */
+
+/* Meanwhile what is read next is asked for: most often the row behind. */
+static void put_past(char *y, const char *x, int64_t bytes, const char *next) {
+    for (int64_t some; bytes > 0; bytes -= some, y += some, x += some, next += some) {
+        some = qn_past_some(y, bytes, 1);
+        for (int64_t i = 0; i < some; i += 64) __builtin_prefetch(next + i, 0, 3);
+        qn_past_put(y, x, some);
+    }
+}
+
 static void run_rows(const qn_call *c, const qn_cpu_step *s, int64_t part, const norm_slots *at) {
     const qn_tensor *x = c->src[0], *y = c->dst[0], *residual = src_of(c, at->residual), *total = dst_of(c, at->total);
     int64_t rows = qn_tensor_count(x) / qn_ne(x, 0), end = qn_cpu_cut(rows, s->parts[0], part + 1);
+    int64_t bytes = qn_ne(x, 0) * (x->dtype == QN_DTYPE_F32 ? 4 : 2);
+    int past = !residual && bytes <= ASIDE && qn_past_is(y, c->src, c->n_src);
+    _Alignas(64) char aside[ASIDE];
     qn_rows it;
     for (qn_rows_begin_at(&it, x->rank, x->shape, qn_cpu_cut(rows, s->parts[0], part)); it.live && it.row < end;
          qn_rows_next(&it)) {
@@ -77,10 +92,13 @@ static void run_rows(const qn_call *c, const qn_cpu_step *s, int64_t part, const
             w.residual = qn_row(&it, residual);
             w.total = qn_row(&it, total ? total : y); /* when the sum is not asked for, y holds it until it is normalised */
         }
+        if (past) w.y = aside;
         norm_any(x->dtype, at->kind, &w);
+        if (past) put_past(qn_row(&it, y), aside, bytes, w.x + bytes);
         put_statistic(at->mean < 0 ? NULL : dst_of(c, at->mean), &it, w.mean);
         put_statistic(at->mean < 0 ? NULL : dst_of(c, at->mean + 1), &it, w.r);
     }
+    if (past) qn_past_end();
 }
 
 static int prepare_rows(const qn_call *c, qn_cpu_step *s, const norm_slots *at, const char *name, qn_cpu_run_fn run) {
