@@ -1,12 +1,16 @@
-/* attention_back. A part takes whole key heads: their dk and dv, and the dq of the queries that read them, so that nothing is shared.
+/* attention_back and flash_attn_back. A part takes whole key heads: their dk and dv, and the dq of the queries that read them, so that nothing is shared.
  * A tile of rows goes over the keys twice: for its sums, and for the gradients. With P the weights and D = <g, result> less the
- * gradient of the logarithm of their sum: dv = PT g, dS = P (g vT - D), dX = scale dS bend, dq = dX k, dk = dXT q. */
+ * gradient of the logarithm of their sum: dv = PT g, dS = P (g vT - D), dX = scale dS bend, dq = dX k, dk = dXT q. A sink is one more
+ * key, whose value is zero; its gradient is summed by heads and batches first, and those by a second phase. A mask's gradient is a sum
+ * over heads: who wants it gets one part. */
 #include <math.h>
 
 #include "cpu/k_attention.h"
 #include "cpu/k_copy.h"
+#include "cpu/k_flash.h"
 #include "cpu/simd/simd_dot.h"
 #include "cpu/simd/simd_math.h"
+#include "op/alibi.h"
 
 enum { KEYS = QN_ATTEND_KEYS, ROWS = 64 }; /* rows of a tile: as many as qn_attend_turn turns at once */
 
@@ -127,14 +131,15 @@ static void sum_row(const slot *s, int r) {
     s->top[r] = now;
 }
 
-/* Scores become weights, and what is paid becomes the pull on the products. */
+/* Scores become weights, and what is paid becomes the pull on the products; the pull on the scores replaces the mask. */
 static void pull_row(const qn_attend *a, const slot *s, int r) {
     vf top = vf_set1(s->top[r]), share = vf_set1(s->share[r]), level = vf_set1(s->level[r]), scale = vf_set1(a->scale);
     for (int p = r * KEYS; p < (r + 1) * KEYS; p += VF_N) {
         vf w = s->share[r] == 0 ? vf_zero() : vf_exp_below(vf_load(s->scores + p) - top) * share;
-        vf x = scale * w * (vf_load(s->pays + p) - level) * vf_load(s->bend + p);
+        vf score = vf_select(w == vf_zero(), vf_zero(), w * (vf_load(s->pays + p) - level));
         vf_store(s->scores + p, w);
-        vf_store(s->pull + p, vf_select(w == vf_zero(), vf_zero(), x));
+        vf_store(s->bias + p, score);
+        vf_store(s->pull + p, vf_select(w == vf_zero(), vf_zero(), scale * score * vf_load(s->bend + p)));
     }
 }
 
@@ -154,7 +159,15 @@ typedef struct back {
     qn_attend a;
     qn_attend_side g, dq, dk, dv;
     const qn_tensor *g_lse;
+    const qn_tensor *dmask; /* NULL: not wanted */
+    double *dsinks;         /* of each head of each batch; NULL: not wanted */
 } back;
+
+static float sink_of(const qn_attend *a, int64_t head) {
+    float sink = -INFINITY;
+    if (a->sinks) memcpy(&sink, a->sinks + head * a->sink_step, sizeof sink);
+    return sink;
+}
 
 static void open_tile(const back *b, const qn_attend_place *at, const slot *s) {
     const qn_attend *a = &b->a;
@@ -164,8 +177,9 @@ static void open_tile(const back *b, const qn_attend_place *at, const slot *s) {
         int64_t h = qn_attend_head(a, at, r), i = qn_attend_query(a, at, r);
         qn_attend_widen(qn_attend_row(&a->q, at->batch, h, i), 0, a->q.dtype, 1, a->deep, s->q + r * deep, deep);
         qn_attend_widen(qn_attend_row(&b->g, at->batch, h, i), 0, b->g.dtype, 1, a->wide, s->g + r * wide, wide);
-        s->top[r] = -INFINITY;
-        s->sum[r] = s->level[r] = 0;
+        s->top[r] = sink_of(a, h);
+        s->sum[r] = s->top[r] == -INFINITY ? 0.0f : 1.0f;
+        s->level[r] = 0;
     }
 }
 
@@ -175,6 +189,25 @@ static void settle_rows(const back *b, const qn_attend_place *at, const slot *s)
         s->level[r] *= s->share[r];
         if (b->g_lse && s->sum[r] != 0)
             s->level[r] -= (float)qn_get4(b->g_lse, 0, at->batch, qn_attend_head(&b->a, at, r), qn_attend_query(&b->a, at, r));
+        int64_t h = qn_attend_head(&b->a, at, r);
+        float sink = sink_of(&b->a, h);
+        if (b->dsinks && sink != -INFINITY)
+            b->dsinks[at->batch * b->a.heads + h] -= exp((double)sink - (double)s->top[r]) * (double)s->share[r] *
+                                                     (double)s->level[r];
+    }
+}
+
+/* What the scores of a block pull, onto the mask that was added to them. */
+static void pull_mask(const back *b, const qn_attend_place *at, const slot *s, int64_t j, int n) {
+    for (int r = 0; r < at->rows; r++) {
+        int64_t h = qn_attend_head(&b->a, at, r), i = qn_attend_query(&b->a, at, r);
+        vf slope = vf_set1((float)qn_alibi_slope(b->a.max_bias, b->a.heads, h));
+        float *row = (float *)(void *)qn_at(b->dmask,
+                                            qn_off4(b->dmask, at->batch % b->a.mask_batches, h % b->a.mask_heads, i, j));
+        for (int p = 0; p < n; p += VF_N) {
+            int some = n - p < VF_N ? n - p : VF_N;
+            vf_storen(row + p, vf_fma(slope, vf_load(s->bias + r * KEYS + p), vf_loadn(row + p, some)), some);
+        }
     }
 }
 
@@ -189,7 +222,9 @@ static void run_tile(const back *b, const qn_attend_place *at, const slot *s) {
     settle_rows(b, at, s);
     for (int64_t j = 0; j < a->keys; j += KEYS) {
         int n = a->keys - j < KEYS ? (int)(a->keys - j) : KEYS;
-        if (score_block(a, at, s, j, n)) pull_block(a, at, s, j, n);
+        if (!score_block(a, at, s, j, n)) continue;
+        pull_block(a, at, s, j, n);
+        if (b->dmask) pull_mask(b, at, s, j, n);
     }
     for (int r = 0; r < at->rows; r++) {
         const char *row = qn_attend_row(&b->dq, at->batch, qn_attend_head(a, at, r), qn_attend_query(a, at, r));
@@ -204,6 +239,7 @@ static void run_head(const back *b, const slot *s, int64_t batch, int64_t head) 
     memset(s->dk, 0, (size_t)(a->keys * deep) * sizeof *s->dk);
     memset(s->dv, 0, (size_t)(a->keys * wide) * sizeof *s->dv);
     for (int i = 0; i < ROWS; i++) s->ones[i] = 1;
+    for (int64_t h = head * a->group; b->dsinks && h < (head + 1) * a->group; h++) b->dsinks[batch * a->heads + h] = 0;
     for (int64_t first = 0; first < rows; first += ROWS) {
         qn_attend_place at = {batch, head, first, rows - first < ROWS ? (int)(rows - first) : ROWS};
         run_tile(b, &at, s);
@@ -226,13 +262,27 @@ static back back_of(const qn_call *c) {
     return b;
 }
 
+static void run_heads(const back *b, void *workspace, int64_t parts, int64_t part) {
+    int64_t key_heads = b->a.heads / b->a.group, units = b->a.batches * key_heads, end = qn_cpu_cut(units, parts, part + 1);
+    slot at = slot_at(&b->a, NULL);
+    at = slot_at(&b->a, (float *)workspace + at.floats * part);
+    for (int64_t u = qn_cpu_cut(units, parts, part); u < end; u++) run_head(b, &at, u / key_heads, u % key_heads);
+}
+
 static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     (void)phase;
     back b = back_of(c);
-    int64_t key_heads = b.a.heads / b.a.group, units = b.a.batches * key_heads, end = qn_cpu_cut(units, s->parts[0], part + 1);
-    slot at = slot_at(&b.a, NULL);
-    at = slot_at(&b.a, (float *)c->workspace + at.floats * part);
-    for (int64_t u = qn_cpu_cut(units, s->parts[0], part); u < end; u++) run_head(&b, &at, u / key_heads, u % key_heads);
+    run_heads(&b, c->workspace, s->parts[0], part);
+}
+
+static int plan(const qn_attend *a, qn_cpu_step *s, const char *name, qn_cpu_run_fn run_part) {
+    if (a->deep > 4096 || a->wide > 4096 || a->keys > 1 << 20) return 0;
+    int64_t units = a->batches * (a->heads / a->group);
+    double flops = 14.0 * (double)(a->deep + a->wide) * (double)a->keys * (double)(a->queries * a->group);
+    qn_cpu_by_rows(s, name, run_part, units, 0, flops);
+    if (s->parts[0] > 16) s->parts[0] = 16; /* each has the sums of a whole key head */
+    s->workspace = (size_t)(slot_at(a, NULL).floats * 4 * s->parts[0]);
+    return 1;
 }
 
 static int takes(const qn_call *c) {
@@ -248,12 +298,56 @@ static int takes(const qn_call *c) {
 int QN_K(attention_back)(const qn_call *c, qn_cpu_step *s) {
     if (!takes(c) || ((const qn_attr_attention_back *)c->attr)->q_offset > INT64_MAX / 4) return 0;
     back b = back_of(c);
-    const qn_attend *a = &b.a;
-    if (a->deep > 4096 || a->wide > 4096 || a->keys > 1 << 20) return 0;
-    int64_t units = a->batches * (a->heads / a->group);
-    double flops = 14.0 * (double)(a->deep + a->wide) * (double)a->keys * (double)(a->queries * a->group);
-    qn_cpu_by_rows(s, "attention_back", run, units, 0, flops);
-    if (s->parts[0] > 16) s->parts[0] = 16; /* each has the sums of a whole key head */
-    s->workspace = (size_t)(slot_at(a, NULL).floats * 4 * s->parts[0]);
+    return plan(&b.a, s, "attention_back", run);
+}
+
+/* ---- flash_attn_back */
+
+enum { N_SINKS }; /* where in the workspace, in bytes, the sums of the sinks begin; 0: nowhere */
+
+static back flash_of(const qn_call *c, const qn_cpu_step *s) {
+    back b = {.a = qn_attend_flash(c, c->src[4], c->src[5]),
+              .g = qn_attend_side_of(c->src[3], 1),
+              .dq = qn_attend_side_of(c->dst[0], 0),
+              .dk = qn_attend_side_of(c->dst[1], 0),
+              .dv = qn_attend_side_of(c->dst[2], 0)};
+    if (c->n_dst > 3 && c->src[4]) b.dmask = c->dst[3];
+    if (s->n[N_SINKS]) b.dsinks = (double *)(void *)((char *)c->workspace + s->n[N_SINKS]);
+    return b;
+}
+
+static void run_flash(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    back b = flash_of(c, s);
+    if (phase == 0) {
+        if (b.dmask) qn_fill(b.dmask, 0);
+        run_heads(&b, c->workspace, s->parts[0], part);
+        return;
+    }
+    for (int64_t h = 0; h < b.a.heads; h++) {
+        double sum = 0;
+        for (int64_t batch = 0; batch < b.a.batches; batch++) sum += b.dsinks[batch * b.a.heads + h];
+        qn_put4(c->dst[4], 0, 0, 0, h, sum);
+    }
+}
+
+int QN_K(flash_attn_back)(const qn_call *c, qn_cpu_step *s) {
+    const qn_tensor *mask = c->src[4], *dmask = c->n_dst > 3 && mask ? c->dst[3] : NULL;
+    if (c->src[0]->dtype != QN_DTYPE_F32 || !qn_lanes_rows(c->src[0]) || !qn_lanes_rows(c->src[3])) return 0;
+    for (int i = 0; i < 4; i++)
+        if (qn_tensor_count(c->src[i]) == 0 || (!qn_is_block(c->src[i]->dtype) && !qn_lanes_rows(c->src[i]))) return 0;
+    for (int i = 0; i < 3; i++)
+        if (!c->dst[i] || !qn_lanes_rows(c->dst[i])) return 0;
+    if ((mask && !qn_lanes_rows(mask)) || (dmask && !qn_lanes_rows(dmask))) return 0;
+    qn_attend a = qn_attend_flash(c, mask, c->src[5]);
+    if (!plan(&a, s, "flash_attn_back", run_flash)) return 0;
+    if (dmask) {
+        s->parts[0] = 1;
+        s->workspace = (size_t)(slot_at(&a, NULL).floats * 4);
+    }
+    if (c->n_dst <= 4 || !c->dst[4] || !c->src[5]) return 1;
+    s->n[N_SINKS] = (int64_t)s->workspace; /* a multiple of 64 */
+    s->workspace += (size_t)(a.batches * a.heads) * sizeof(double);
+    s->n_phases = 2;
+    s->parts[1] = 1;
     return 1;
 }

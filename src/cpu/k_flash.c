@@ -1,5 +1,5 @@
 /* flash_attn_ext: grouped heads, keys and values of any float or block type, f16 masks with slopes, softcap, sinks. */
-#include "cpu/k_attention.h"
+#include "cpu/k_flash.h"
 #include "op/product.h"
 
 static qn_attend_side side_of(const qn_tensor *t, int head, int place) {
@@ -10,10 +10,10 @@ static int has_rows(const qn_tensor *t) {
     return qn_is_block(t->dtype) || qn_ne(t, 0) == 1 || qn_nb(t, 0) == qn_dtype_describe((qn_dtype)t->dtype)->bytes;
 }
 
-static qn_attend describe(const qn_call *c) {
+qn_attend qn_attend_flash(const qn_call *c, const qn_tensor *mask, const qn_tensor *sinks) {
     const qn_attr_flash_attn_ext *at = c->attr;
-    const qn_tensor *q = c->src[0], *k = c->src[1], *mask = c->src[3], *sinks = c->src[4];
-    qn_attend a = {.q = side_of(q, 2, 1), .k = side_of(k, 2, 1), .v = side_of(c->src[2], 2, 1), .y = side_of(c->dst[0], 1, 2)};
+    const qn_tensor *q = c->src[0], *k = c->src[1];
+    qn_attend a = {.q = side_of(q, 2, 1), .k = side_of(k, 2, 1), .v = side_of(c->src[2], 2, 1)};
     a.batches = qn_ne(q, 3);
     a.heads = qn_ne(q, 2);
     a.group = qn_share(qn_ne(k, 2), a.heads);
@@ -34,6 +34,12 @@ static qn_attend describe(const qn_call *c) {
         a.sinks = sinks->data ? qn_at(sinks, 0) : NULL;
         a.sink_step = qn_nb(sinks, 0);
     }
+    return a;
+}
+
+static qn_attend describe(const qn_call *c) {
+    qn_attend a = qn_attend_flash(c, c->src[3], c->src[4]);
+    a.y = side_of(c->dst[0], 1, 2);
     return a;
 }
 
