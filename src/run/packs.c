@@ -92,10 +92,17 @@ static int may_wait(qn_plan *p, qn_plan_pack *pack, const qn_plan_step *step, ui
     return 0;
 }
 
+/* Whether a run takes so long that packing everything beside it hardly shows. */
+static int is_long(const qn_schedule *s) {
+    double flops = 0;
+    for (size_t i = 0; i < s->steps.n; i++) flops += s->steps.at[i].flops;
+    return flops > 32.0 * (double)s->totals.packed_bytes;
+}
+
 int qn_plan_packs_fill(qn_plan *p, qn_pool *pool) {
     enum { RUNS = 16 }; /* in so many runs all of them are made */
     qn_schedule *s = p->current->schedule;
-    uint64_t left = s->totals.packed_bytes / RUNS + 1;
+    uint64_t left = is_long(s) ? UINT64_MAX : s->totals.packed_bytes / RUNS + 1;
     int waiting = 0;
     for (size_t i = 0; i < s->packs.n; i++) {
         qn_plan_pack *pack = &s->packs.at[i];
