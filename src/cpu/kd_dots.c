@@ -16,12 +16,6 @@ typedef struct task {
     int lines;
 } task;
 
-INLINE int32_t four(const int8_t *q) {
-    int32_t x;
-    memcpy(&x, q, 4);
-    return x;
-}
-
 /* Vector v of the panels side by side. */
 INLINE vu codes_at(const task *t, int i, int v) {
     return vu_load(t->w[v / QN_PANEL_VECTORS].codes[i] + v % QN_PANEL_VECTORS * VF_N);
@@ -59,7 +53,7 @@ INLINE void dots(const task *t, int rows, int width, int group, int least, int w
             for (int v = 0; v < width; v++) codes[v] = codes_at(t, g * (group / 4) + i, v);
             QN_UNROLL
             for (int j = 0; j < rows; j++) {
-                int32_t x = four(q[j] + g * group + 4 * i);
+                int32_t x = four_bytes(q[j] + g * group + 4 * i);
                 QN_UNROLL
                 for (int v = 0; v < width; v++)
                     whole[j][v] = wide ? vi_dot4_wide(whole[j][v], codes[v], x) : vi_dot4(whole[j][v], codes[v], x);
@@ -124,7 +118,7 @@ KINDS(BODIES)
 #define NAMES_ONE(kind, group, least, wide) one_##kind,
 #define NAMES_PANEL(kind, group, least, wide) UP_TO(r, kind),
 #define NAMES_PANELS(kind, group, least, wide) UP_TO(p, kind),
-    static const dots_fn one_row[] = {KINDS(NAMES_ONE)};
+static const dots_fn one_row[] = {KINDS(NAMES_ONE)};
 static const dots_fn one_panel[][QN_DOT_ROWS] = {KINDS(NAMES_PANEL)};
 static const dots_fn some_panels[][QN_DOT_ROWS] = {KINDS(NAMES_PANELS)};
 
@@ -141,7 +135,7 @@ void qn_quant_dots(const qn_quant_type *t, const qn_quant_chunk *w, int panels, 
     task k = {.w = w, .x = x, .groups = groups, .offset = t->offset, .sums = sums, .step = step};
     for (int p = 0; p < QN_DOT_PANELS && next->panels; p++) k.next[p] = next->at[p < next->panels ? p : 0];
     if (next->panels) k.lines = (next->bytes + groups * LINE - 1) / (groups * LINE);
-#ifdef QN_AT_amx
+#if defined(QN_AT_amx) || defined(QN_AT_i8mm)
     if (qn_quant_by_tiles(t, n) && panels == QN_TILE_PANELS) {
         int done = n - n % QN_TILE_ROWS;
         qn_quant_tiles(t, w, x, done, count, sums, step);

@@ -117,18 +117,21 @@ typedef struct qn_quant_next {
 void qn_quant_dots(const qn_quant_type *t, const qn_quant_chunk *w, int panels, const qn_quant_row *const *x, int n, int count,
                    float *sums, int step, const qn_quant_next *next);
 
-/* The same by tiles, where the level has them: n rows, a multiple of QN_TILE_ROWS, and QN_TILE_PANELS panels. */
-#ifdef QN_AT_amx
-enum { QN_TILE_ROWS = 16, QN_TILE_PANELS = 4 };
+/* The same by tiles, where the level has them: n rows, a multiple of QN_TILE_ROWS, and QN_TILE_PANELS panels. They pay from so many
+ * rows and so wide a group on; on AMX groups of 16 are faster without, where finishing a tile costs as much as the half that its
+ * products save. */
+#if defined(QN_AT_amx)
+enum { QN_TILE_ROWS = 16, QN_TILE_PANELS = 4, QN_TILE_FROM = 16, QN_TILE_GROUP = 32 };
+#elif defined(QN_AT_i8mm)
+enum { QN_TILE_ROWS = 4, QN_TILE_PANELS = 1, QN_TILE_FROM = 8, QN_TILE_GROUP = 16 };
+#else
+enum { QN_TILE_ROWS = 1, QN_TILE_PANELS = QN_DOT_PANELS, QN_TILE_FROM = 1 << 30, QN_TILE_GROUP = 32 };
+#endif
 #define qn_quant_tiles QN_K(quant_tiles)
 void qn_quant_tiles(const qn_quant_type *t, const qn_quant_chunk *w, const qn_quant_row *const *x, int n, int count, float *sums,
                     int step);
-#else
-enum { QN_TILE_ROWS = 1 << 30, QN_TILE_PANELS = QN_DOT_PANELS };
-#endif
 
-/* Groups of 16 are faster without: finishing a tile costs as much as the half that its products save. */
-static inline int qn_quant_by_tiles(const qn_quant_type *t, int n) { return n >= QN_TILE_ROWS && t->group == 32; }
+static inline int qn_quant_by_tiles(const qn_quant_type *t, int n) { return n >= QN_TILE_FROM && t->group >= QN_TILE_GROUP; }
 static inline int qn_quant_abreast(const qn_quant_type *t, int n) {
     return n == 1 ? QN_DOT_PANELS_ONE : qn_quant_by_tiles(t, n) ? QN_TILE_PANELS : QN_DOT_PANELS;
 }

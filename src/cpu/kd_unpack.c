@@ -2,7 +2,7 @@
  * holds four neighbouring elements of one row; the layouts are those of the formats' definition. */
 #include "cpu/kd_unpack.h"
 
-enum { LOW4 = 0x0f0f0f0f, LOW2 = 0x03030303, LOW6 = 0x3f3f3f3f, HIGH2 = 0x30303030 };
+enum { LOW4 = 0x0f0f0f0f, LOW2 = 0x03030303, LOW6 = 0x3f3f3f3f, HIGH2 = 0x30303030, BIT4 = 0x10101010 };
 
 /* ---- 32 elements, one f16 scale: nibble j and nibble j + 16 share a byte. */
 
@@ -121,6 +121,15 @@ INLINE void q4_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     }
 }
 
+/* What groups u and u + 1 of a block add, whose integer sums are `low` and `high`; g: the first one's number in the row. */
+INLINE vf add_two(six_bits six, int u, vf d, vf dmin, vi low, vi high, const qn_quant_row *x, int g, vf sum) {
+    vf scale[2] = {d * byte_f(six.scale[u / 4], u % 4), d * byte_f(six.scale[u / 4], u % 4 + 1)};
+    sum = vf_fma(vf_from_i(low), scale[0] * vf_set1(x->d[g]), sum);
+    sum = vf_fma(dmin * byte_f(six.least[u / 4], u % 4), vf_set1(x->total[g]), sum);
+    sum = vf_fma(vf_from_i(high), scale[1] * vf_set1(x->d[g + 1]), sum);
+    return vf_fma(dmin * byte_f(six.least[u / 4], u % 4 + 1), vf_set1(x->total[g + 1]), sum);
+}
+
 /* The two groups that share their bytes at a time: all 64 words at once would not fit the registers. */
 INLINE vf q4_k_dot(const uint8_t *p, int v, const qn_quant_row *x, int g, int offset, vf sum) {
     vf d = half_field(p, v), dmin = vf_zero() - half_field(p + 2 * QN_PANEL, v);
@@ -134,14 +143,10 @@ INLINE vf q4_k_dot(const uint8_t *p, int v, const qn_quant_row *x, int g, int of
         for (int w = 0; w < 8; w++) {
             if (v == 0) fetch_ahead(p, 144 * QN_PANEL, 4 * u + w, 32);
             vu q = word(p + 16 * QN_PANEL, 4 * u + w, v);
-            low = vi_dot4(low, q & LOW4, four(x->q + 32 * g + 4 * w));
-            high = vi_dot4_upper(high, q, four(x->q + 32 * g + 32 + 4 * w));
+            low = vi_dot4_at(low, q & LOW4, x->q + 32 * g, w);
+            high = vi_dot4_upper_at(high, q, x->q + 32 * g, 8 + w);
         }
-        vf scale[2] = {d * byte_f(six.scale[u / 4], u % 4), d * byte_f(six.scale[u / 4], u % 4 + 1)};
-        sum = vf_fma(vf_from_i(low), scale[0] * vf_set1(x->d[g]), sum);
-        sum = vf_fma(dmin * byte_f(six.least[u / 4], u % 4), vf_set1(x->total[g]), sum);
-        sum = vf_fma(vf_from_i(high >> VI_UPPER_BITS), scale[1] * vf_set1(x->d[g + 1]), sum);
-        sum = vf_fma(dmin * byte_f(six.least[u / 4], u % 4 + 1), vf_set1(x->total[g + 1]), sum);
+        sum = add_two(six, u, d, dmin, low, high >> VI_UPPER_BITS, x, g, sum);
     }
     return sum;
 }
@@ -161,7 +166,28 @@ INLINE void q5_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
         }
     }
 }
-UNPACK(q5_k, 256, 176, 32, 1, 0)
+
+/* The same two groups at a time, from bytes that hold a fifth bit of each. */
+INLINE vf q5_k_dot(const uint8_t *p, int v, const qn_quant_row *x, int g, int offset, vf sum) {
+    vf d = half_field(p, v), dmin = vf_zero() - half_field(p + 2 * QN_PANEL, v);
+    six_bits six = read_six_bits(p + 4 * QN_PANEL, v);
+    (void)offset; /* it has none */
+    QN_UNROLL_BLOCK
+    for (int u = 0; u < 8; u += 2, g += 2) {
+        vi low = vi_set1(0), high = low;
+        QN_STAY;
+        QN_UNROLL
+        for (int w = 0; w < 8; w++) {
+            if (v == 0) fetch_ahead(p, 176 * QN_PANEL, 4 * u + w, 32);
+            vu q = word(p + 48 * QN_PANEL, 4 * u + w, v), fifth = word(p + 16 * QN_PANEL, w, v) >> u;
+            low = vi_dot4_at(low, (q & LOW4) | (fifth << 4 & BIT4), x->q + 32 * g, w);
+            high = vi_dot4_at(high, (q >> 4 & LOW4) | (fifth << 3 & BIT4), x->q + 32 * g, 8 + w);
+        }
+        sum = add_two(six, u, d, dmin, low, high, x, g, sum);
+    }
+    return sum;
+}
+UNPACK_DOT(q5_k, 256, 176, 32)
 
 INLINE void q6_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     const uint8_t *ql = p, *qh = p + 128 * QN_PANEL, *scales = p + 192 * QN_PANEL;
@@ -181,7 +207,35 @@ INLINE void q6_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     QN_UNROLL
     for (int g = 0; g < 16; g++) put_f(to->scale, g, v, d * signed_byte_f(word(scales, g / 4, v), g % 4));
 }
-UNPACK(q6_k, 256, 210, 16, 0, 0)
+
+/* Half a block at a time, whose eight groups share their bytes. */
+INLINE vf q6_k_dot(const uint8_t *p, int v, const qn_quant_row *x, int g, int offset, vf sum) {
+    const uint8_t *ql = p, *qh = p + 128 * QN_PANEL, *scales = p + 192 * QN_PANEL;
+    vf d = half_field(p + 208 * QN_PANEL, v);
+    QN_UNROLL_BLOCK
+    for (int h = 0; h < 2; h++, g += 8) {
+        const int8_t *q = x->q + 16 * g;
+        vi whole[8];
+        QN_UNROLL
+        for (int i = 0; i < 8; i++) whole[i] = vi_set1(-offset * x->sum[g + i]);
+        QN_UNROLL
+        for (int w = 0; w < 8; w++) {
+            if (v == 0) fetch_ahead(p, 210 * QN_PANEL, 8 * h + w, 16);
+            vu low = word(ql, 16 * h + w, v), next = word(ql, 16 * h + 8 + w, v), high = word(qh, 8 * h + w, v);
+            whole[w / 4] = vi_dot4_at(whole[w / 4], (low & LOW4) | (high << 4 & HIGH2), q, w);
+            whole[2 + w / 4] = vi_dot4_at(whole[2 + w / 4], (next & LOW4) | (high << 2 & HIGH2), q, 8 + w);
+            whole[4 + w / 4] = vi_dot4_at(whole[4 + w / 4], (low >> 4 & LOW4) | (high & HIGH2), q, 16 + w);
+            whole[6 + w / 4] = vi_dot4_at(whole[6 + w / 4], (next >> 4 & LOW4) | (high >> 2 & HIGH2), q, 24 + w);
+        }
+        QN_UNROLL
+        for (int i = 0; i < 8; i++) {
+            vf scale = d * signed_byte_f(word(scales, 2 * h + i / 4, v), i % 4);
+            sum = vf_fma(vf_from_i(whole[i]), scale * vf_set1(x->d[(g + i) / 2]), sum);
+        }
+    }
+    return sum;
+}
+UNPACK_DOT(q6_k, 256, 210, 16)
 
 /* Two bits: element 128 h + 32 j + l is the j-th pair of byte 32 h + l. */
 INLINE void pairs_of_bits(const uint8_t *qs, int v, uint32_t (*codes)[QN_PANEL]) {

@@ -38,12 +38,6 @@ INLINE vf signed_byte_f(vu w, int i) { return vf_from_i((vi)w << (24 - 8 * i) >>
 /* Vector v of block b of a chunk, whose panel bytes begin at p. */
 typedef void (*block_fn)(const uint8_t *p, int b, int v, qn_quant_chunk *to);
 
-INLINE int32_t four(const int8_t *q) {
-    int32_t x;
-    memcpy(&x, q, 4);
-    return x;
-}
-
 /* How far ahead of its reader a stream of weights is asked for: x86's own prefetchers stop at pages and fall behind four streams
  * (a fifth slower than with this). 0: left to the machine. */
 #if defined(__x86_64__)
@@ -75,8 +69,8 @@ INLINE vf block_dot(const qn_quant_chunk *w, int v, const qn_quant_row *x, int g
         QN_UNROLL
         for (int j = 0; j < group / 4; j++) {
             vu codes = vu_load(w->codes[i * group / 4 + j] + v * VF_N);
-            int32_t four_x = four(x->q + g * group + 4 * j);
-            whole = wide ? vi_dot4_wide(whole, codes, four_x) : vi_dot4(whole, codes, four_x);
+            const int8_t *q = x->q + g * group;
+            whole = wide ? vi_dot4_wide(whole, codes, four_bytes(q + 4 * j)) : vi_dot4_at(whole, codes, q, j);
         }
         sum = vf_fma(vf_from_i(whole), vf_load(w->scale[i] + v * VF_N) * vf_set1(x->d[g * group / 32]), sum);
         if (least) sum = vf_fma(vf_load(w->least[i] + v * VF_N), vf_set1(x->total[g]), sum);
@@ -197,16 +191,17 @@ INLINE void few_rows(const qn_quant_few *l, int64_t chunk, int first, int rows, 
     }                                                                                                         \
     UNPACK_DOT(name, block, size, group)
 
-#define QN_UNPACKS(X)                                                                                                      \
-    X(q4_0)                                                                                                                \
-    X(q4_1)                                                                                                                \
-    X(q5_0)                                                                                                                \
-    X(q5_1)                                                                                                                \
-    X(q8_0)                                                                                                                \
-    X(q8_1)                                                                                                                \
-    X(q2_k)                                                                                                                \
-    X(q3_k) X(q4_k) X(q5_k) X(q6_k) X(q8_k) X(iq2_xxs) X(iq2_xs) X(iq3_xxs) X(iq1_s) X(iq4_nl) X(iq3_s) X(iq2_s) X(iq4_xs) \
-        X(iq1_m) X(tq1_0) X(tq2_0) X(mxfp4) X(nvfp4) X(q1_0) X(q2_0)
+#define QN_UNPACKS(X)                                                                                                       \
+    X(q4_0)                                                                                                                 \
+    X(q4_1)                                                                                                                 \
+    X(q5_0)                                                                                                                 \
+    X(q5_1)                                                                                                                 \
+    X(q8_0)                                                                                                                 \
+    X(q8_1)                                                                                                                 \
+    X(q2_k)                                                                                                                 \
+    X(q3_k)                                                                                                                 \
+    X(q4_k) X(q5_k) X(q6_k) X(q8_k) X(iq2_xxs) X(iq2_xs) X(iq3_xxs) X(iq1_s) X(iq4_nl) X(iq3_s) X(iq2_s) X(iq4_xs) X(iq1_m) \
+        X(tq1_0) X(tq2_0) X(mxfp4) X(nvfp4) X(q1_0) X(q2_0)
 #define QN_UNPACK_DECLARE(name)                                                    \
     void QN_K(unpack_##name)(const uint8_t *panel, int count, qn_quant_chunk *to); \
     void QN_K(one_##name)(const qn_quant_line *l);

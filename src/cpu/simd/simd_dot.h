@@ -2,11 +2,13 @@
  *
  *   vu                     VF_N lanes of 32 bits, here each of four bytes
  *   vu_load, vu_store      any address
+ *   four_bytes(p)          as one number
  *   vi_dot4(s, w, x)       s + the four products of a lane of w with x, the same four bytes for every lane. w is unsigned and at most
  *                          127, x signed, neither is -128
  *   vi_dot4_wide(s, w, x)  the same for weights of full range: signed bytes, or VU_WIDE_FLIP set and 128 more than they are
  *   vi_dot4_upper(s, w, x) the same for the upper halves of w's bytes, in steps of 2^VI_UPPER_BITS: a sum of these, shifted down by that,
  *                          is exact
+ *   vi_dot4_at(s, w, x, i) vi_dot4 with the bytes from 4 i on of x, and vi_dot4_upper_at; x has whole sixteens of them, i is constant
  *   vu_table16(t, w)       t[byte] for bytes below 16
  *   vu_pick16(t, i)        t[i] of a table of an even number of 16-bit entries */
 #ifndef QN_CPU_SIMD_SIMD_DOT_H
@@ -20,6 +22,11 @@ static inline vu vu_load(const void *p) {
     return v;
 }
 static inline void vu_store(void *p, vu a) { memcpy(p, &a, sizeof a); }
+static inline int32_t four_bytes(const int8_t *x) {
+    int32_t four;
+    memcpy(&four, x, 4);
+    return four;
+}
 static inline vu vu_set1(uint32_t a) { return (vu)vi_set1((int32_t)a); }
 
 #if defined(__AVX512VNNI__)
@@ -78,6 +85,25 @@ static inline vi vi_dot4_upper(vi s, vu w, int32_t x) { return vi_dot4(s, w & 0x
 #else
 enum { VI_UPPER_BITS = 0 };
 static inline vi vi_dot4_upper(vi s, vu w, int32_t x) { return vi_dot4(s, w >> 4 & 0x0f0f0f0fu, x); }
+#endif
+
+#if defined(__aarch64__) && !defined(QN_AT_c) && defined(__ARM_FEATURE_DOTPROD)
+/* Dots take their four from any quarter of a vector: one load for four of them, and none to spread a number. */
+static inline vi vi_dot4_at(vi s, vu w, const int8_t *x, int i) {
+    int8x16_t all = vld1q_s8(x + (i & ~3) * 4), codes = (int8x16_t)w;
+    switch (i & 3) {
+    case 0: return (vi)vdotq_laneq_s32((int32x4_t)s, codes, all, 0);
+    case 1: return (vi)vdotq_laneq_s32((int32x4_t)s, codes, all, 1);
+    case 2: return (vi)vdotq_laneq_s32((int32x4_t)s, codes, all, 2);
+    default: return (vi)vdotq_laneq_s32((int32x4_t)s, codes, all, 3);
+    }
+}
+static inline vi vi_dot4_upper_at(vi s, vu w, const int8_t *x, int i) {
+    return vi_dot4_at(s, (vu)vshrq_n_u8((uint8x16_t)w, 4), x, i);
+}
+#else
+static inline vi vi_dot4_at(vi s, vu w, const int8_t *x, int i) { return vi_dot4(s, w, four_bytes(x + 4 * i)); }
+static inline vi vi_dot4_upper_at(vi s, vu w, const int8_t *x, int i) { return vi_dot4_upper(s, w, four_bytes(x + 4 * i)); }
 #endif
 
 #if defined(__AVX512F__)
