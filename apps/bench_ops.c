@@ -151,16 +151,21 @@ static double time_runs(qn_plan *plan, qn_context *context, double ms) {
     return best;
 }
 
+/* What so many threads can have: as much as one core for each of them, and together no more than all cores. */
+static double share_of(double core, double all, int threads) { return core * threads < all ? core * threads : all; }
+
 /* Nanoseconds that the op's bytes take at least. Of measured loops, reads alone, two reads to a write, one to one, and writes alone, the
  * time for a byte goes straight from each to the next. */
-static double least_moving(const qn_limits_all *l, const figures *f, int threads, double part) {
+static double least_moving(const qn_limits_all *l, const figures *f, int threads) {
     int near = f->bytes <= (double)l->cache_bytes;
-    const qn_bandwidth *b = threads == 1 ? (near ? &l->cache_core : &l->memory_core) : (near ? &l->cache : &l->memory);
-    const double at[] = {0, 1.0 / 3, 1.0 / 2, 1}, rates[] = {b->read, b->triad, b->copy, b->write};
+    const qn_bandwidth *one = near ? &l->cache_core : &l->memory_core, *all = near ? &l->cache : &l->memory;
+    const double at[] = {0, 1.0 / 3, 1.0 / 2, 1},
+                 rates[] = {share_of(one->read, all->read, threads), share_of(one->triad, all->triad, threads),
+                            share_of(one->copy, all->copy, threads), share_of(one->write, all->write, threads)};
     double share = f->bytes > 0 ? f->written / f->bytes : 0;
     int i = share <= at[1] ? 0 : share <= at[2] ? 1 : 2;
     double way = (share < 1 ? share : 1) - at[i], step = at[i + 1] - at[i];
-    return f->bytes / part * (1 / rates[i] + way / step * (1 / rates[i + 1] - 1 / rates[i]));
+    return f->bytes * (1 / rates[i] + way / step * (1 / rates[i + 1] - 1 / rates[i]));
 }
 
 static int time_row(const options *o, qn_plan *plan, int threads, figures *f) {
@@ -173,9 +178,8 @@ static int time_row(const options *o, qn_plan *plan, int threads, figures *f) {
     f->ns = qn_context_create(&c, &context) == QN_OK ? time_runs(plan, context, o->ms) : -1;
     qn_context_destroy(context);
     qn_pool_destroy(pool);
-    double part = threads == 1 ? 1 : threads < o->limits.roof.cores ? (double)threads / o->limits.roof.cores : 1;
-    double flops = threads == 1 ? o->limits.roof.gflops_core : o->limits.roof.gflops * part,
-           moving = least_moving(&o->limits, f, threads, part);
+    double flops = share_of(o->limits.roof.gflops_core, o->limits.roof.gflops, threads),
+           moving = least_moving(&o->limits, f, threads);
     f->roof = (f->flops / flops > moving ? f->flops / flops : moving) / f->ns * 100;
     return f->ns > 0 ? APP_OK : APP_FAILED;
 }
@@ -300,6 +304,11 @@ static int take(options *o, const char *word, const char *value) {
 static int run_all(options *o) {
     qn_error error = {QN_OK, ""};
     int rc = APP_OK, found = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) found |= wants(o, &rows[i]);
+    if (!found) {
+        fprintf(stderr, "quern bench ops: no row of the table is like that\n");
+        return APP_USAGE;
+    }
     o->limits.roof.size = sizeof o->limits;
     if (qn_limits_measure(2000, &o->limits.roof, &error) != QN_OK) {
         fprintf(stderr, "quern bench ops: %s\n", error.text);
@@ -311,10 +320,9 @@ static int run_all(options *o) {
     }
     print_head(o);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (wants(o, &rows[i]) && ++found && run_row(o, &rows[i]) != APP_OK) rc = APP_FAILED;
+        if (wants(o, &rows[i]) && run_row(o, &rows[i]) != APP_OK) rc = APP_FAILED;
     if (*o->format == 'j') printf("]}\n");
-    if (!found) fprintf(stderr, "quern bench ops: no row of the table is like that\n");
-    return found ? rc : APP_USAGE;
+    return rc;
 }
 
 int bench_ops(int argc, char **argv, const char *folder) {

@@ -28,7 +28,7 @@ static const qn_quant_type types[] = {
     {QN_DTYPE_IQ2_S, 16, 0, 64, 0, {2, 1, 4, 20}, QN_K(unpack_iq2_s), QN_K(one_kept_iq2_16), NULL, &QN_K(kept_iq2_16)},
     {QN_DTYPE_IQ4_XS, 32, 0, WIDE_OFFSET, 1, {2, 2, 4, 33}, QN_K(unpack_iq4_xs), QN_K(one_iq4_xs), NULL, NULL},
     {QN_DTYPE_IQ1_M, 16, 0, 9, 0, {4, 14}, QN_K(unpack_iq1_m), QN_K(one_kept_iq1_16), NULL, &QN_K(kept_iq1_16)},
-    {QN_DTYPE_TQ1_0, 32, 0, 1, 0, {4, 13, 2, 1}, QN_K(unpack_tq1_0), QN_K(one_tq1_0), NULL, NULL},
+    {QN_DTYPE_TQ1_0, 32, 0, 1, 0, {4, 13, 2, 1}, QN_K(unpack_tq1_0), QN_K(one_tq2_0), NULL, &QN_K(kept_pairs)},
     {QN_DTYPE_TQ2_0, 32, 0, 1, 0, {4, 16, 2, 1}, QN_K(unpack_tq2_0), QN_K(one_tq2_0), NULL, NULL},
     {QN_DTYPE_MXFP4, 32, 0, 12, 0, {1, 1, 4, 4}, QN_K(unpack_mxfp4), QN_K(one_mxfp4), NULL, NULL},
     {QN_DTYPE_NVFP4, 16, 0, 12, 0, {4, 9}, QN_K(unpack_nvfp4), QN_K(one_nvfp4), NULL, NULL},

@@ -69,7 +69,7 @@ typedef struct qn_quant_few {
 } qn_quant_few;
 typedef void (*qn_few_fn)(const qn_quant_few *l);
 
-/* Another form for packed weights: nibbles that a table turns into codes, and scales. */
+/* Another form for packed weights: nibbles that a table turns into codes, and scales; without a table pairs of bits, as in TQ2_0. */
 typedef struct qn_quant_kept {
     const uint8_t *table;
     int bytes, groups; /* of a block of 256 */

@@ -330,7 +330,7 @@ INLINE void tq1_0(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     QN_UNROLL
     for (int n = 0; n < 4; n++) put(to->codes, 60 + n, v, next_digit(&q));
 }
-UNPACK(tq1_0, 256, 54, 32, 0, 0)
+UNPACK_ONLY(tq1_0, 256, 54)
 
 /* One bit an element: codes 0 and 2, so that the offset of 1 gives -1 and 1. */
 INLINE void q1_0(const uint8_t *p, int b, int v, qn_quant_chunk *to) {

@@ -191,17 +191,18 @@ INLINE void few_rows(const qn_quant_few *l, int64_t chunk, int first, int rows, 
     }                                                                                                         \
     UNPACK_DOT(name, block, size, group)
 
-#define QN_UNPACKS(X)                                                                                                       \
-    X(q4_0)                                                                                                                 \
-    X(q4_1)                                                                                                                 \
-    X(q5_0)                                                                                                                 \
-    X(q5_1)                                                                                                                 \
-    X(q8_0)                                                                                                                 \
-    X(q8_1)                                                                                                                 \
-    X(q2_k)                                                                                                                 \
-    X(q3_k)                                                                                                                 \
-    X(q4_k) X(q5_k) X(q6_k) X(q8_k) X(iq2_xxs) X(iq2_xs) X(iq3_xxs) X(iq1_s) X(iq4_nl) X(iq3_s) X(iq2_s) X(iq4_xs) X(iq1_m) \
-        X(tq1_0) X(tq2_0) X(mxfp4) X(nvfp4) X(q1_0) X(q2_0)
+#define QN_UNPACKS(X)                                                                                                        \
+    X(q4_0)                                                                                                                  \
+    X(q4_1)                                                                                                                  \
+    X(q5_0)                                                                                                                  \
+    X(q5_1)                                                                                                                  \
+    X(q8_0)                                                                                                                  \
+    X(q8_1)                                                                                                                  \
+    X(q2_k)                                                                                                                  \
+    X(q3_k)                                                                                                                  \
+    X(q4_k)                                                                                                                  \
+    X(q5_k) X(q6_k) X(q8_k) X(iq2_xxs) X(iq2_xs) X(iq3_xxs) X(iq1_s) X(iq4_nl) X(iq3_s) X(iq2_s) X(iq4_xs) X(iq1_m) X(tq1_0) \
+        X(tq2_0) X(mxfp4) X(nvfp4) X(q1_0) X(q2_0)
 #define QN_UNPACK_DECLARE(name)                                                    \
     void QN_K(unpack_##name)(const uint8_t *panel, int count, qn_quant_chunk *to); \
     void QN_K(one_##name)(const qn_quant_line *l);
@@ -209,6 +210,7 @@ QN_UNPACKS(QN_UNPACK_DECLARE)
 #define QN_KEPT_DECLARE(name)      \
     QN_UNPACK_DECLARE(kept_##name) \
     extern const qn_quant_kept QN_K(kept_##name);
+extern const qn_quant_kept QN_K(kept_pairs);
 QN_KEPT_DECLARE(iq2_32)
 QN_KEPT_DECLARE(iq2_16)
 QN_KEPT_DECLARE(iq3_xxs)

@@ -250,6 +250,9 @@ KEPT(iq3_s, codes_iq3_s, 32)
 KEPT(iq1_32, codes_iq1, 32)
 KEPT(iq1_16, codes_iq1, 16)
 
+/* Digits to the base of 3 take eight steps each to come by, pairs of bits two. */
+const qn_quant_kept QN_K(kept_pairs) = {NULL, 66, 8, QN_K(unpack_tq2_0)};
+
 /* One block of a panel, unpacked, as nibbles. */
 static void to_nibbles(const qn_quant_kept *k, const qn_quant_chunk *from, uint8_t *to) {
     uint8_t which[256] = {0};
@@ -265,6 +268,17 @@ static void to_nibbles(const qn_quant_kept *k, const qn_quant_chunk *from, uint8
     memcpy(to, from->scale, (size_t)k->groups * QN_PANEL * sizeof(float));
 }
 
+/* One whose groups have one scale, as pairs of bits. */
+static void to_pairs(const qn_quant_chunk *from, uint8_t *to) {
+    for (int h = 0; h < 2; h++)
+        for (int w = 0; w < 8; w++)
+            for (int i = 0; i < QN_PANEL * 4; i++, to++) {
+                *to = 0;
+                for (int j = 0; j < 4; j++) *to = (uint8_t)(*to | ((const uint8_t *)from->codes[32 * h + 8 * j + w])[i] << 2 * j);
+            }
+    for (int r = 0; r < QN_PANEL; r++) memcpy(to + 2 * r, &(uint16_t){qn_f32_to_f16(from->scale[0][r])}, 2);
+}
+
 void qn_quant_keep(const qn_quant_type *t, const uint8_t *rows, int64_t step, int n, int64_t blocks, uint8_t *panel) {
     enum { LARGEST = 110 };
     uint8_t raw[LARGEST * QN_PANEL];
@@ -274,6 +288,7 @@ void qn_quant_keep(const qn_quant_type *t, const uint8_t *rows, int64_t step, in
         for (int64_t b = 0, size = qn_dtype_describe((qn_dtype)t->dtype)->bytes; b < blocks; b++) {
             qn_quant_pack(t, rows + b * size, step, n, 1, raw);
             t->unpack(raw, QN_CHUNK, &chunk);
-            to_nibbles(t->kept, &chunk, panel + b * t->kept->bytes * QN_PANEL);
+            if (t->kept->table) to_nibbles(t->kept, &chunk, panel + b * t->kept->bytes * QN_PANEL);
+            else to_pairs(&chunk, panel + b * t->kept->bytes * QN_PANEL);
         }
 }
