@@ -93,10 +93,16 @@ qn_fma_loop qn_dots_tiles(void) {
 
 #define SIXTEEN(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)
 
-/* The instruction is written out: compilers of our range want it switched on for a whole file. */
-#define DOT(x, a, b) __asm__(".arch_extension dotprod\n\tsdot %0.4s, %1.16b, %2.16b" : "+w"(x) : "w"(a), "w"(b))
+/* The instruction is written out, since its header wants it switched on for a whole file; the function must have it for assemblers, which
+ * our two compilers are told in two ways. */
+#define DOT(x, a, b) __asm__("sdot %0.4s, %1.16b, %2.16b" : "+w"(x) : "w"(a), "w"(b))
+#if defined(__clang__)
+#define WITH_DOTS __attribute__((target("dotprod")))
+#else
+#define WITH_DOTS __attribute__((target("arch=armv8.2-a+dotprod")))
+#endif
 
-static float run_dotprod(long turns) {
+WITH_DOTS static float run_dotprod(long turns) {
     int8x16_t a = vdupq_n_s8(1), b = vdupq_n_s8(-1);
 #define BEGIN(i) int32x4_t x##i = vdupq_n_s32(i);
 #define STEP(i) DOT(x##i, a, b);
