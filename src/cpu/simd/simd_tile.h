@@ -18,7 +18,8 @@ static inline void tile_end(void) { __asm__ volatile("tilerelease"); }
 #define TILE_ZERO(t) __asm__ volatile("tilezero %%tmm" #t : :)
 #define TILE_LOAD(t, p, step) __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t : : "r"(p), "r"((int64_t)(step)) : "memory")
 #define TILE_STORE(t, p, step) __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" : : "r"(p), "r"((int64_t)(step)) : "memory")
-/* c[i][j] += the sum over k of a[i][k] (signed) b[k / 4][4 j + k % 4] (unsigned) */
-#define TILE_DOT(c, a, b) __asm__ volatile("tdpbsud %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
+/* c[i][j] += the sum over k of a[i][k] b[k / 4][4 j + k % 4]; of what signs a's and b's bytes are: ss, su, us, uu */
+#define TILE_DOT_OF(signs, c, a, b) __asm__ volatile("tdpb" #signs "d %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
+#define TILE_DOT(c, a, b) TILE_DOT_OF(su, c, a, b)
 
 #endif
