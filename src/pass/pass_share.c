@@ -1,25 +1,18 @@
 /* Products of one x with several matrices become one op, that reads x once and gets it ready once (a quantised copy, a packed
- * panel). It stands where the first of them stood, so the weights of the others must be there by then; and the others must be
- * near, or their results would lie in memory long before they are wanted. */
+ * panel). */
+#include "pass/gather.h"
 #include "pass/linear.h"
 #include "pass/terms.h"
 
-enum { MOST_WEIGHTS = 4, NEAR = 32 };
+enum { MOST_WEIGHTS = QN_GATHER_MOST };
 
-typedef struct group {
+/* The members of a group as products. */
+typedef struct products {
     int n;
     int32_t node[MOST_WEIGHTS];
     qn_pass_linear linear[MOST_WEIGHTS];
-    int32_t dtype;
-} group;
-
-typedef struct sharer {
-    qn_pass_run *run;
-    qn_arena arena;
-    qn_pass_facts facts;
-    int32_t *owner; /* per node: its group, -1: none */
-    QN_VEC(group) groups;
-} sharer;
+    int32_t dtype; /* the attribute that gives every product its dtype; -1 when none does */
+} products;
 
 /* What the product would be rounded to if nothing were said. */
 static uint32_t natural_dtype(const qn_graph *g, const qn_pass_linear *l) {
@@ -27,8 +20,7 @@ static uint32_t natural_dtype(const qn_graph *g, const qn_pass_linear *l) {
     return x == w ? x : QN_DTYPE_F32;
 }
 
-/* The attribute that gives every product its dtype; -1 when none does. */
-static int32_t common_dtype(const qn_graph *g, const group *x) {
+static int32_t common_dtype(const qn_graph *g, const products *x) {
     int natural = 1, single = 1;
     for (int i = 0; i < x->n; i++) {
         uint32_t made = g->values.at[g->nodes.at[x->node[i]].out].shape.dtype;
@@ -38,45 +30,34 @@ static int32_t common_dtype(const qn_graph *g, const group *x) {
     return natural ? 0 : single ? QN_DTYPE_F32 : -1;
 }
 
-static int reads_the_same(const sharer *s, qn_val v, int32_t at, int32_t first) {
-    const qn_graph *g = s->facts.g;
-    if (v == QN_VAL_NONE) return 1;
-    int there = g->values.at[v].node >= 0 ? g->values.at[v].node < first : v < g->nodes.at[first].out;
-    return there && qn_pass_epoch(&s->facts, v, at) == qn_pass_epoch(&s->facts, v, first);
+static void add(const qn_graph *g, int32_t node, products *x) {
+    x->node[x->n] = node;
+    qn_pass_linear_of(g, node, &x->linear[x->n++]);
 }
 
-static int can_share(const sharer *s, const group *x, int32_t node, const qn_pass_linear *l) {
-    int32_t first = x->node[0];
-    group with = *x;
-    if (l->transpose_w != x->linear[0].transpose_w || l->act >= 0) return 0;
-    if (!reads_the_same(s, l->x, node, first) || !reads_the_same(s, l->w, node, first) ||
-        !reads_the_same(s, l->bias, node, first))
-        return 0;
-    with.node[with.n] = node;
-    with.linear[with.n++] = *l;
-    return common_dtype(s->facts.g, &with) >= 0;
+static products products_of(const qn_graph *g, const qn_gather_group *group) {
+    products x = {0};
+    for (int i = 0; i < group->n; i++) add(g, group->node[i], &x);
+    x.dtype = common_dtype(g, &x);
+    return x;
 }
 
-/* The group that begins at a node: later products of the same x. */
-static void gather(const sharer *s, int32_t node, group *x) {
-    const qn_graph *g = s->facts.g;
+static qn_val shared(const qn_graph *g, int32_t node) {
     qn_pass_linear l;
-    int32_t before = node;
-    x->n = 0;
-    if (s->owner[node] >= 0 || !qn_pass_linear_of(g, node, &x->linear[0]) || x->linear[0].act >= 0) return;
-    x->node[x->n++] = node;
-    qn_val shared = x->linear[0].x;
-    for (int32_t k = s->facts.first_use[shared]; k < s->facts.first_use[shared + 1] && x->n < MOST_WEIGHTS; k++) {
-        int32_t user = s->facts.users[k];
-        if (user <= before || user > node + NEAR || s->owner[user] >= 0) continue;
-        if (!qn_pass_linear_of(g, user, &l) || l.x != shared || !can_share(s, x, user, &l)) continue;
-        x->node[x->n] = before = user;
-        x->linear[x->n++] = l;
-    }
+    return qn_pass_linear_of(g, node, &l) && l.act < 0 ? l.x : QN_VAL_NONE;
+}
+
+static int joins(const qn_pass_facts *f, const qn_gather_group *group, int32_t node) {
+    products x = products_of(f->g, group);
+    add(f->g, node, &x);
+    const qn_pass_linear *l = &x.linear[x.n - 1];
+    if (l->transpose_w != x.linear[0].transpose_w) return 0;
+    if (!qn_gather_reads_the_same(f, l->w, node, x.node[0]) || !qn_gather_reads_the_same(f, l->bias, node, x.node[0])) return 0;
+    return common_dtype(f->g, &x) >= 0;
 }
 
 /* Sources and attributes of the op for a group, over values as `map` gives them; returns how many sources. */
-static int arguments(const group *x, const qn_val *map, qn_val *src, qn_attr_linear_group *at) {
+static int arguments(const products *x, const qn_val *map, qn_val *src, qn_attr_linear_group *at) {
     int n_src = 1 + x->n;
     *at = qn_attr_linear_group_default();
     at->transpose_w = x->linear[0].transpose_w;
@@ -94,7 +75,8 @@ static int arguments(const group *x, const qn_val *map, qn_val *src, qn_attr_lin
 }
 
 /* Whether the op takes the group and gives what its members gave. */
-static int is_taken(const qn_graph *g, const group *x) {
+static int taken(const qn_graph *g, const qn_gather_group *group) {
+    const products all = products_of(g, group), *x = &all;
     qn_val src[1 + 2 * MOST_WEIGHTS];
     const qn_shape *shapes[QN_MAX_SRC] = {0};
     qn_shape out[QN_MAX_DST];
@@ -113,52 +95,15 @@ static int is_taken(const qn_graph *g, const group *x) {
     return 1;
 }
 
-static qn_status share_from(sharer *s, int32_t node) {
-    group x;
-    gather(s, node, &x);
-    if (x.n < 2) return QN_OK;
-    x.dtype = common_dtype(s->facts.g, &x);
-    if (!is_taken(s->facts.g, &x)) {
-        qn_pass_missed(s->run, "share", node, "the fused op does not take it");
-        return QN_OK;
-    }
-    if (!qn_pass_claims(s->run, QN_OP_linear_group, 0, s->facts.g, x.node, x.n)) {
-        qn_pass_missed(s->run, "share", node, "there is no kernel for it");
-        return QN_OK;
-    }
-    if (!qn_pass_may(s->run, "share", node)) return QN_OK;
-    if (!QN_VEC_ROOM(&s->arena, &s->groups, 1)) return qn_error_set(s->run->error, QN_NO_MEMORY, "no memory for a group");
-    for (int i = 0; i < x.n; i++) s->owner[x.node[i]] = (int32_t)s->groups.n;
-    s->groups.at[s->groups.n++] = x;
-    return QN_OK;
-}
-
-static qn_status share_node(qn_rebuild *r, int32_t node) {
-    sharer *s = r->user;
-    if (s->owner[node] < 0) return qn_rebuild_copy(r, node);
-    const group *x = &s->groups.at[s->owner[node]];
-    if (x->node[0] != node) return QN_OK;
+static qn_status make(qn_rebuild *r, const qn_gather_group *group, qn_val *out) {
+    products x = products_of(r->from, group);
     qn_attr_linear_group at;
-    qn_val src[1 + 2 * MOST_WEIGHTS], out[QN_MAX_DST];
-    int n_src = arguments(x, r->map, src, &at);
-    QN_TRY(qn_graph_apply(r->to, QN_OP_linear_group, 0, n_src, src, &at, x->n, out));
-    for (int i = 0; i < x->n; i++) r->map[r->from->nodes.at[x->node[i]].out] = out[i];
-    return QN_OK;
+    qn_val src[1 + 2 * MOST_WEIGHTS];
+    int n_src = arguments(&x, r->map, src, &at);
+    return qn_graph_apply(r->to, QN_OP_linear_group, 0, n_src, src, &at, x.n, out);
 }
 
 qn_status qn_pass_share(qn_pass_run *run, qn_graph **to) {
-    size_t n = run->from->nodes.n;
-    sharer s;
-    memset(&s, 0, sizeof s);
-    s.run = run;
-    QN_TRY(qn_pass_facts_make(run->from, &s.facts, run->error));
-    qn_arena_init(&s.arena, 0);
-    s.owner = qn_arena_alloc(&s.arena, n, sizeof *s.owner);
-    qn_status status = s.owner ? QN_OK : qn_error_set(run->error, QN_NO_MEMORY, "no memory for %zu nodes", n);
-    for (size_t k = 0; status == QN_OK && k < n; k++) s.owner[k] = -1;
-    for (size_t k = 0; status == QN_OK && k < n; k++) status = share_from(&s, (int32_t)k);
-    if (status == QN_OK && s.groups.n) status = qn_ir_rebuild(run->from, NULL, share_node, &s, to, run->error);
-    qn_arena_destroy(&s.arena);
-    qn_pass_facts_free(&s.facts);
-    return status;
+    static const qn_gather_rule rule = {"share", QN_OP_linear_group, shared, joins, taken, make};
+    return qn_gather_run(run, &rule, to);
 }
