@@ -125,6 +125,15 @@ static inline int32_t qn_ir_label(const qn_graph *g) {
 }
 
 static inline const qn_val *qn_ir_sources(const qn_graph *g, const qn_ir_node *n) { return g->sources.at + n->src; }
+/* The request a node would make, tensors still missing. */
+static inline qn_request qn_ir_request(const qn_ir_node *n) {
+    return (qn_request){.size = sizeof(qn_request),
+                        .version = QN_REQUEST_VERSION,
+                        .op = (uint16_t)n->op,
+                        .subop = (uint16_t)n->subop,
+                        .n_src = (uint16_t)n->n_src,
+                        .attr = n->attr};
+}
 
 enum { QN_IR_MAX_SYMBOLS = 16, QN_IR_MAX_TERMS = 64, QN_IR_MAX_DEPTH = 8 };
 

@@ -53,13 +53,8 @@ static int copy_view(const qn_request *q, const qn_tensor *out) {
 /* Runs the node; 0 when it cannot be run now, in which case it stays a node and the run will say why. */
 static int compute(const qn_rebuild *r, fold *f, const qn_ir_node *n, const qn_val *src, qn_tensor *out) {
     qn_tensor in[QN_MAX_SRC];
-    qn_request q = {.size = sizeof q,
-                    .version = QN_REQUEST_VERSION,
-                    .op = (uint16_t)n->op,
-                    .subop = (uint16_t)n->subop,
-                    .n_src = (uint16_t)n->n_src,
-                    .n_dst = (uint16_t)n->n_out,
-                    .attr = n->attr};
+    qn_request q = qn_ir_request(n);
+    q.n_dst = (uint16_t)n->n_out;
     for (int i = 0; i < n->n_src; i++) {
         if (src[i] == QN_VAL_NONE) continue;
         const qn_ir_value *v = &r->to->values.at[src[i]];

@@ -36,16 +36,9 @@ static qn_status catch_up(qn_rebuild *r) {
 /* Whether the op takes sources of these layouts; for a view also what it makes of them. */
 static int asks(const qn_rebuild *r, const qn_ir_node *n, const qn_val *src, qn_tensor *out) {
     const layouts *l = r->user;
-    qn_request q;
+    qn_request q = qn_ir_request(n);
     qn_result result;
     int n_out;
-    memset(&q, 0, sizeof q);
-    q.size = sizeof q;
-    q.version = QN_REQUEST_VERSION;
-    q.op = (uint16_t)n->op;
-    q.subop = (uint16_t)n->subop;
-    q.n_src = (uint16_t)n->n_src;
-    q.attr = n->attr;
     for (int i = 0; i < n->n_src; i++) {
         q.src[i] = src[i] == QN_VAL_NONE ? NULL : &l->of.at[src[i]];
         if (n->op == QN_OP_view && !is_dense(q.src[i])) return 0; /* it speaks of bytes of a dense source */

@@ -5,14 +5,7 @@
 #include "plan/plan.h"
 
 qn_request qn_plan_request(const qn_graph *g, const qn_ir_node *n, const qn_tensor *tensors) {
-    qn_request q;
-    memset(&q, 0, sizeof q);
-    q.size = sizeof q;
-    q.version = QN_REQUEST_VERSION;
-    q.op = (uint16_t)n->op;
-    q.subop = (uint16_t)n->subop;
-    q.n_src = (uint16_t)n->n_src;
-    q.attr = n->attr;
+    qn_request q = qn_ir_request(n);
     for (int i = 0; i < n->n_src; i++) {
         qn_val s = qn_ir_sources(g, n)[i];
         q.src[i] = s == QN_VAL_NONE ? NULL : &tensors[s];
