@@ -3,18 +3,9 @@
  * is sorted by the bytes of the key, the few largest are kept in a heap behind a filter of vectors. */
 #include <math.h>
 
-#include "cpu/kernel.h"
+#include "cpu/k_sort.h"
 
 enum { PARTS = 8, FEW = 48, HEAP_SHARE = 16 };
-
-/* Ascending in key order; descending, the key is turned round and the index is not. */
-static inline uint64_t item_of(float x, int64_t i, int descending) {
-    uint32_t b;
-    float plain = x + 0.0f; /* -0 is 0 */
-    memcpy(&b, &plain, sizeof b);
-    uint32_t key = x != x ? UINT32_MAX : b >> 31 ? ~b : b | 0x80000000u;
-    return (uint64_t)(descending ? ~key : key) << 32 | (uint32_t)i;
-}
 
 /* ---- All of a row */
 
@@ -48,14 +39,18 @@ static const uint64_t *radix_sort(uint64_t *a, uint64_t *spare, int64_t n) {
     return a;
 }
 
-static const uint64_t *sort_row(const float *x, int64_t n, int descending, uint64_t *items) {
-    for (int64_t i = 0; i < n; i++) items[i] = item_of(x[i], i, descending);
-    if (n > FEW) return radix_sort(items, items + n, n);
+const uint64_t *qn_sort_items(uint64_t *items, uint64_t *spare, int64_t n) {
+    if (n > FEW) return radix_sort(items, spare, n);
     insert_sort(items, n);
     return items;
 }
 
-/* ---- The k largest: a heap of items in descending order, the last of them at its root */
+static const uint64_t *sort_row(const float *x, int64_t n, int descending, uint64_t *items) {
+    for (int64_t i = 0; i < n; i++) items[i] = qn_sort_item(x[i], i, descending);
+    return qn_sort_items(items, items + n, n);
+}
+
+/* ---- The first k: a heap of items, the last of them at its root */
 
 static void sink(uint64_t *heap, int64_t i, int64_t k) {
     uint64_t x = heap[i];
@@ -67,8 +62,7 @@ static void sink(uint64_t *heap, int64_t i, int64_t k) {
     heap[i] = x;
 }
 
-static void offer(uint64_t *heap, int64_t k, float x, int64_t i) {
-    uint64_t item = item_of(x, i, 1);
+static void offer(uint64_t *heap, int64_t k, uint64_t item) {
     if (item >= heap[0]) return;
     heap[0] = item;
     sink(heap, 0, k);
@@ -81,16 +75,19 @@ static int any_lane(vi mask) {
     return any != 0;
 }
 
-static const uint64_t *choose(const float *x, int64_t n, int64_t k, uint64_t *heap) {
+const uint64_t *qn_sort_first(const float *x, int64_t n, int64_t k, int descending, int64_t skip, uint64_t *heap) {
     int64_t i = 0;
-    for (; i < k; i++) heap[i] = item_of(x[i], i, 1);
+    for (int64_t have = 0; have < k; i++)
+        if (i != skip) heap[have++] = qn_sort_item(x[i], i, descending);
     for (int64_t p = k / 2; p-- > 0;) sink(heap, p, k);
-    for (; i + VF_N <= n; i += VF_N) { /* what is not above the least of the heap comes behind it, also when it is equal */
-        vf least = vf_set1(x[(uint32_t)heap[0]]);
-        if (!any_lane(~(vf_load(x + i) <= least))) continue;
-        for (int j = 0; j < VF_N; j++) offer(heap, k, x[i + j], i + j);
+    for (; i + VF_N <= n; i += VF_N) { /* what does not come before the last of the heap comes behind it, also when it is equal */
+        vf last = vf_set1(x[(uint32_t)heap[0]]), v = vf_load(x + i);
+        if (!any_lane(descending ? ~(v <= last) : ~(v >= last))) continue;
+        for (int j = 0; j < VF_N; j++)
+            if (i + j != skip) offer(heap, k, qn_sort_item(x[i + j], i + j, descending));
     }
-    for (; i < n; i++) offer(heap, k, x[i], i);
+    for (; i < n; i++)
+        if (i != skip) offer(heap, k, qn_sort_item(x[i], i, descending));
     for (int64_t last = k; last-- > 1;) {
         uint64_t most = heap[0];
         heap[0] = heap[last];
@@ -114,7 +111,7 @@ static void run_rows(const qn_call *c, const qn_cpu_step *s, int64_t part, int d
     for (qn_rows_begin_at(&it, x->rank, x->shape, qn_cpu_cut(rows, s->parts[0], part)); it.live && it.row < end;
          qn_rows_next(&it)) {
         const float *row = (const float *)(const void *)qn_row(&it, x);
-        const uint64_t *sorted = by_heap(k, n) ? choose(row, n, k, items) : sort_row(row, n, descending, items);
+        const uint64_t *sorted = by_heap(k, n) ? qn_sort_first(row, n, k, 1, -1, items) : sort_row(row, n, descending, items);
         int32_t *to = y ? (int32_t *)(void *)qn_row(&it, y) : NULL;
         for (int64_t i = 0; to && i < k; i++) to[i] = (int32_t)(uint32_t)sorted[i];
         float *kept = values ? (float *)(void *)qn_row(&it, values) : NULL;
@@ -154,6 +151,38 @@ static void run_pairs(const qn_call *c, const qn_cpu_step *s, int phase, int64_t
 int QN_K(argsort)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, "sorted rows", run_argsort, 0); }
 int QN_K(top_k)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, "largest of rows", run_top_k, 0); }
 int QN_K(top_k_pairs)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, "largest of rows", run_pairs, 1); }
+
+/* ---- knn: the first of a row in ascending order, its own element left out */
+
+static void run_knn(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    const qn_tensor *x = c->src[0];
+    int64_t n = qn_ne(x, 0), k = qn_ne(c->dst[0], 0), rows = qn_tensor_count(x) / n,
+            end = qn_cpu_cut(rows, s->parts[0], part + 1);
+    uint64_t *heap = (uint64_t *)c->workspace + part * k;
+    qn_rows it;
+    (void)phase;
+    for (qn_rows_begin_at(&it, x->rank, x->shape, qn_cpu_cut(rows, s->parts[0], part)); it.live && it.row < end;
+         qn_rows_next(&it)) {
+        const float *row = (const float *)(const void *)qn_row(&it, x);
+        int32_t *ids = (int32_t *)(void *)qn_row(&it, c->dst[0]);
+        float *distances = (float *)(void *)qn_row(&it, c->dst[1]);
+        qn_sort_first(row, n, k, 0, it.row % n, heap);
+        for (int64_t i = 0; i < k; i++) {
+            ids[i] = (int32_t)(uint32_t)heap[i];
+            distances[i] = row[(uint32_t)heap[i]];
+        }
+    }
+}
+
+int QN_K(knn)(const qn_call *c, qn_cpu_step *s) {
+    const qn_tensor *x = c->src[0];
+    int64_t n = qn_ne(x, 0), k = qn_ne(c->dst[0], 0), count = qn_tensor_count(x);
+    if (count == 0 || !is_row_of(x, QN_DTYPE_F32) || !is_row_of(c->dst[0], QN_DTYPE_I32)) return 0;
+    if (!is_row_of(c->dst[1], QN_DTYPE_F32)) return 0;
+    qn_cpu_by_rows(s, "nearest of rows", run_knn, count / n, 4.0 * (double)n, 4.0 * (double)n);
+    s->workspace = (size_t)(s->parts[0] * k) * sizeof(uint64_t);
+    return 1;
+}
 
 /* ---- argmax and arg_reduce: the largest value first, then where it is. For the smallest, numbers are turned round. */
 

@@ -1,6 +1,7 @@
-/* What a training step ends with: cross entropy and its gradient, and the optimisers. f32, dense. */
+/* What a training step ends with: cross entropy and its gradient, divergence, and the optimisers. f32, dense. */
 #include "cpu/kernel.h"
 #include "cpu/simd/simd_math.h"
+#include "cpu/simd/simd_wide.h"
 
 static int is_plain(const qn_tensor *t) { return t->dtype == QN_DTYPE_F32 && qn_cpu_is_dense(t); }
 static const float *floats(const qn_tensor *t) { return (const float *)(const void *)qn_at(t, 0); }
@@ -97,6 +98,66 @@ int QN_K(cross_entropy_loss_back)(const qn_call *c, qn_cpu_step *s) {
     s->n[0] = qn_ne(c->dst[0], 0);
     s->n[1] = count / s->n[0];
     return qn_cpu_by_rows(s, "cross entropy rows", run_loss_back, s->n[1], (double)s->n[0] * 12, (double)s->n[0] * 40);
+}
+
+/* ---- Divergence from a teacher, in double: where both agree little is left of large terms */
+
+/* ln of the sum of e^(x / t) over a row. */
+static double log_sum_at(const float *x, int64_t n, double t) {
+    double most = (double)row_most(x, n) / t, sum = 0;
+    vd low = vd_zero(), high = vd_zero();
+    int64_t i = 0;
+    for (; i + VF_N <= n; i += VF_N) {
+        vf v = vf_load(x + i);
+        low += vd_exp(vd_low(v) / t - most);
+        high += vd_exp(vd_high(v) / t - most);
+    }
+    for (; i < n; i++) sum += exp((double)x[i] / t - most);
+    return most + log(sum + vd_sum(low + high));
+}
+
+/* p (ln p - ln q) where the teacher has a p. */
+static vd divergence(vd x, vd z, double t, double x_sum, double z_sum) {
+    vd ln_p = z / t - z_sum, p = vd_exp(ln_p);
+    return vd_select(p == vd_zero(), vd_zero(), p * (ln_p - (x / t - x_sum)));
+}
+
+static void run_kl(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    int64_t n = s->n[0], rows = s->n[1];
+    double *each = c->workspace, sum = 0, t = (double)((const qn_attr_kl_loss *)c->attr)->temperature;
+    if (phase == 1) {
+        for (int64_t r = 0; r < rows; r++) sum += each[r];
+        *(float *)(void *)qn_at(c->dst[0], 0) = (float)(sum / (double)rows);
+        return;
+    }
+    for (int64_t r = qn_cpu_cut(rows, s->parts[0], part); r < qn_cpu_cut(rows, s->parts[0], part + 1); r++) {
+        const float *x = floats(c->src[0]) + r * n, *z = floats(c->src[1]) + r * n;
+        double x_sum = log_sum_at(x, n, t), z_sum = log_sum_at(z, n, t), rest = 0;
+        vd low = vd_zero(), high = vd_zero();
+        int64_t i = 0;
+        for (; i + VF_N <= n; i += VF_N) {
+            vf a = vf_load(x + i), b = vf_load(z + i);
+            low += divergence(vd_low(a), vd_low(b), t, x_sum, z_sum);
+            high += divergence(vd_high(a), vd_high(b), t, x_sum, z_sum);
+        }
+        for (; i < n; i++) {
+            double ln_p = (double)z[i] / t - z_sum, p = exp(ln_p);
+            if (p != 0) rest += p * (ln_p - ((double)x[i] / t - x_sum));
+        }
+        each[r] = rest + vd_sum(low + high);
+    }
+}
+
+int QN_K(kl_loss)(const qn_call *c, qn_cpu_step *s) {
+    int64_t count = qn_tensor_count(c->src[0]);
+    if (!all_plain(c) || count == 0) return 0;
+    s->n[0] = qn_ne(c->src[0], 0);
+    s->n[1] = count / s->n[0];
+    s->workspace = (size_t)s->n[1] * sizeof(double);
+    qn_cpu_by_rows(s, "divergence of rows", run_kl, s->n[1], (double)s->n[0] * 8, (double)s->n[0] * 60);
+    s->n_phases = 2;
+    s->parts[1] = 1;
+    return 1;
 }
 
 /* ---- Optimisers */

@@ -1,7 +1,8 @@
 /* Doubles, for sums that must not lose what f32 would: a vd has half as many lanes as a vf.
  *
  *   vd_low, vd_high        the first and the second half of a vf      vd_load, vd_store   any address
- *   vd_sum                 over the lanes, always in the same order */
+ *   vd_fma(a, b, c)        a b + c                                    vd_sum              over the lanes, always in the same order
+ *   vd_set1                                                           vd_exp              of x <= 700, to 3 ulp; 0 below -700 */
 #ifndef QN_CPU_SIMD_SIMD_WIDE_H
 #define QN_CPU_SIMD_SIMD_WIDE_H
 
@@ -22,6 +23,17 @@ static inline vd vd_low(vf a) { return (vd){(double)a[0], (double)a[1]}; }
 static inline vd vd_high(vf a) { return (vd){(double)a[2], (double)a[3]}; }
 #endif
 
+#if defined(__AVX512F__)
+static inline vd vd_fma(vd a, vd b, vd c) { return (vd)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c); }
+#elif defined(__AVX2__)
+static inline vd vd_fma(vd a, vd b, vd c) { return (vd)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c); }
+#elif defined(__aarch64__) && !defined(QN_AT_c)
+static inline vd vd_fma(vd a, vd b, vd c) { return (vd)vfmaq_f64((float64x2_t)c, (float64x2_t)a, (float64x2_t)b); }
+#else
+static inline vd vd_fma(vd a, vd b, vd c) { return a * b + c; }
+#endif
+
+static inline vd vd_set1(double a) { return (vd){0} + a; }
 static inline vd vd_load(const double *p) {
     vd v;
     memcpy(&v, p, sizeof v);
@@ -29,6 +41,32 @@ static inline vd vd_load(const double *p) {
 }
 static inline void vd_store(double *p, vd a) { memcpy(p, &a, sizeof a); }
 static inline vd vd_zero(void) { return (vd){0}; }
+
+typedef int64_t vl __attribute__((vector_size(VF_N * 4)));
+
+static inline vd vd_select(vl mask, vd a, vd b) { return (vd)(((vl)a & mask) | ((vl)b & ~mask)); }
+
+/* x = n ln 2 + r, ln 2 in two parts; n is added to a number so large that it has no fraction, and its last bits are then n. NaN passes. */
+static inline vd vd_exp(vd x) {
+    const double large = 6755399441055744.0;
+    vd in = vd_select(x < vd_set1(-700.0), vd_set1(-700.0), x);
+    vd z = vd_fma(in, vd_set1(1.4426950408889634), vd_set1(large)), n = z - large;
+    vd r = vd_fma(n, vd_set1(-1.9082149292705877e-10), vd_fma(n, vd_set1(-0.69314718036912382), in));
+    vd p = vd_set1(2.08767569878681e-9); /* 1 / 12!, then 1 / 11!, .. */
+    p = vd_fma(p, r, vd_set1(2.505210838544172e-8));
+    p = vd_fma(p, r, vd_set1(2.755731922398589e-7));
+    p = vd_fma(p, r, vd_set1(2.7557319223985893e-6));
+    p = vd_fma(p, r, vd_set1(2.48015873015873e-5));
+    p = vd_fma(p, r, vd_set1(1.984126984126984e-4));
+    p = vd_fma(p, r, vd_set1(1.388888888888889e-3));
+    p = vd_fma(p, r, vd_set1(8.333333333333333e-3));
+    p = vd_fma(p, r, vd_set1(4.1666666666666664e-2));
+    p = vd_fma(p, r, vd_set1(1.6666666666666666e-1));
+    p = vd_fma(p, r, vd_set1(0.5));
+    p = vd_fma(vd_fma(p, r, vd_set1(1.0)), r, vd_set1(1.0));
+    vd power = (vd)(((vl)z << 52) + ((int64_t)1023 << 52));
+    return vd_select(x < vd_set1(-700.0), vd_zero(), p * power);
+}
 
 /* Halves of the lanes are added until one is left. */
 static inline double vd_sum(vd a) {
