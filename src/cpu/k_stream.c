@@ -65,6 +65,7 @@ typedef struct task {
     float *sums;   /* [row][panel][WIDE], where they stay between depths */
     int begins;    /* with zero */
     int64_t ahead; /* bytes from the first line to what is asked for there */
+    int64_t turn;  /* from this line on the beginning of the panels that follow is asked for; -1: never */
 } task;
 
 /* A pass over a depth. Each of several passes asks for its share of the depth that follows. */
@@ -80,6 +81,7 @@ INLINE void stream(const task *t, int rows, int panels, int passes, int size, lo
             sum[j][v] = t->begins ? vf_zero() : vf_load(t->sums + j * panels * WIDE + v * VF_N);
     }
     for (int64_t p = 0; p < t->depth; p++, line += WIDE * size, ahead += WIDE * size / passes) {
+        if (p == t->turn) ahead = t->panel + panels * t->apart;
         QN_UNROLL
         for (int i = 0; i < panels; i++) {
             for (int at = 0; at < WIDE * size / passes; at += 64) __builtin_prefetch(ahead + i * t->apart + at, 0, 3);
@@ -137,6 +139,7 @@ static void run_panels(const qn_stream *s, int64_t first, int n) {
             t.x = s->x + j;
             t.sums = sums + j * n * WIDE;
             t.ahead = kind == IN_SEVERAL ? (t.depth + j / each * t.depth / passes) * WIDE * size : AHEAD;
+            t.turn = kind == IN_SEVERAL ? -1 : t.depth - AHEAD / (WIDE * size);
             streams[type][kind][(s->n - j < each ? s->n - j : each) - 1](&t);
         }
     }
