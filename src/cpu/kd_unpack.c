@@ -131,7 +131,7 @@ INLINE vf add_two(six_bits six, int u, vf d, vf dmin, vi low, vi high, const qn_
 }
 
 /* The two groups that share their bytes at a time: all 64 words at once would not fit the registers. */
-INLINE vf q4_k_dot(const uint8_t *p, int v, const qn_quant_row *x, int g, int offset, vf sum) {
+INLINE vf q4_k_dot(const uint8_t *p, const uint8_t *next, int v, const qn_quant_row *x, int g, int offset, vf sum) {
     vf d = half_field(p, v), dmin = vf_zero() - half_field(p + 2 * QN_PANEL, v);
     six_bits six = read_six_bits(p + 4 * QN_PANEL, v);
     (void)offset; /* it has none */
@@ -141,7 +141,7 @@ INLINE vf q4_k_dot(const uint8_t *p, int v, const qn_quant_row *x, int g, int of
         QN_STAY;
         QN_UNROLL
         for (int w = 0; w < 8; w++) {
-            if (v == 0) fetch_ahead(p, 144 * QN_PANEL, 4 * u + w, 32);
+            if (v == 0) fetch_ahead(next, 144 * QN_PANEL, 4 * u + w, 32);
             vu q = word(p + 16 * QN_PANEL, 4 * u + w, v);
             low = vi_dot4_at(low, q & LOW4, x->q + 32 * g, w);
             high = vi_dot4_upper_at(high, q, x->q + 32 * g, 8 + w);
@@ -168,7 +168,7 @@ INLINE void q5_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
 }
 
 /* The same two groups at a time, from bytes that hold a fifth bit of each. */
-INLINE vf q5_k_dot(const uint8_t *p, int v, const qn_quant_row *x, int g, int offset, vf sum) {
+INLINE vf q5_k_dot(const uint8_t *p, const uint8_t *next, int v, const qn_quant_row *x, int g, int offset, vf sum) {
     vf d = half_field(p, v), dmin = vf_zero() - half_field(p + 2 * QN_PANEL, v);
     six_bits six = read_six_bits(p + 4 * QN_PANEL, v);
     (void)offset; /* it has none */
@@ -178,7 +178,7 @@ INLINE vf q5_k_dot(const uint8_t *p, int v, const qn_quant_row *x, int g, int of
         QN_STAY;
         QN_UNROLL
         for (int w = 0; w < 8; w++) {
-            if (v == 0) fetch_ahead(p, 176 * QN_PANEL, 4 * u + w, 32);
+            if (v == 0) fetch_ahead(next, 176 * QN_PANEL, 4 * u + w, 32);
             vu q = word(p + 48 * QN_PANEL, 4 * u + w, v), fifth = word(p + 16 * QN_PANEL, w, v) >> u;
             low = vi_dot4_at(low, (q & LOW4) | (fifth << 4 & BIT4), x->q + 32 * g, w);
             high = vi_dot4_at(high, (q >> 4 & LOW4) | (fifth << 3 & BIT4), x->q + 32 * g, 8 + w);
@@ -209,7 +209,7 @@ INLINE void q6_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
 }
 
 /* Half a block at a time, whose eight groups share their bytes. */
-INLINE vf q6_k_dot(const uint8_t *p, int v, const qn_quant_row *x, int g, int offset, vf sum) {
+INLINE vf q6_k_dot(const uint8_t *p, const uint8_t *next, int v, const qn_quant_row *x, int g, int offset, vf sum) {
     const uint8_t *ql = p, *qh = p + 128 * QN_PANEL, *scales = p + 192 * QN_PANEL;
     vf d = half_field(p + 208 * QN_PANEL, v);
     QN_UNROLL_BLOCK
@@ -220,7 +220,7 @@ INLINE vf q6_k_dot(const uint8_t *p, int v, const qn_quant_row *x, int g, int of
         for (int i = 0; i < 8; i++) whole[i] = vi_set1(-offset * x->sum[g + i]);
         QN_UNROLL
         for (int w = 0; w < 8; w++) {
-            if (v == 0) fetch_ahead(p, 210 * QN_PANEL, 8 * h + w, 16);
+            if (v == 0) fetch_ahead(next, 210 * QN_PANEL, 8 * h + w, 16);
             vu low = word(ql, 16 * h + w, v), next = word(ql, 16 * h + 8 + w, v), high = word(qh, 8 * h + w, v);
             whole[w / 4] = vi_dot4_at(whole[w / 4], (low & LOW4) | (high << 4 & HIGH2), q, w);
             whole[2 + w / 4] = vi_dot4_at(whole[2 + w / 4], (next & LOW4) | (high << 2 & HIGH2), q, 8 + w);

@@ -49,14 +49,14 @@ enum { QN_AHEAD = 0 };
 /* Keeps compilers from gathering what is asked for ahead at one place, where it would wait for itself. */
 #define QN_STAY __asm__ volatile("" ::: "memory")
 
-/* Share i of n of what will be read in place of the `size` bytes at p. */
-INLINE void fetch_ahead(const uint8_t *p, int size, int i, int n) {
-    for (int at = i * size / n; QN_AHEAD > 0 && at < (i + 1) * size / n; at += 64) __builtin_prefetch(p + QN_AHEAD + at, 0, 3);
+/* Share i of n of the `size` bytes at `next`. */
+INLINE void fetch_ahead(const uint8_t *next, int size, int i, int n) {
+    for (int at = i * size / n; QN_AHEAD > 0 && at < (i + 1) * size / n; at += 64) __builtin_prefetch(next + at, 0, 3);
 }
 
 /* One block of one vector of rows times one row of activations, whose groups from `g` on it meets. The unpacked block is the
- * compiler's to keep: mostly it never leaves the registers. The arithmetic is that of kd_dots.c, in the same order. `next`: where
- * the stream it is from goes on, of which `size` bytes are asked for meanwhile; NULL: nowhere. */
+ * compiler's to keep: mostly it never leaves the registers. The arithmetic is that of kd_dots.c, in the same order. `next`: what is
+ * to be read after it, of which `size` bytes are asked for meanwhile; NULL: nothing. */
 INLINE vf block_dot(const qn_quant_chunk *w, int v, const qn_quant_row *x, int g, int offset, vf sum, int block, int group,
                     int least, int wide, const uint8_t *next, int size) {
     QN_UNROLL_BLOCK
@@ -78,14 +78,16 @@ INLINE vf block_dot(const qn_quant_chunk *w, int v, const qn_quant_row *x, int g
     return sum;
 }
 
-/* Vector v of the block at p times a row, whose groups from g on it meets, and the bytes asked for that come after it. */
-typedef vf (*dot_fn)(const uint8_t *p, int v, const qn_quant_row *x, int g, int offset, vf sum);
+/* Vector v of the block at p times a row, whose groups from g on it meets; as many bytes as it has are asked for at `next`. */
+typedef vf (*dot_fn)(const uint8_t *p, const uint8_t *next, int v, const qn_quant_row *x, int g, int offset, vf sum);
 
-/* Panels side by side times one row, over its whole length: as many streams of weights as there are panels. */
+/* Panels side by side times one row, over its whole length: as many streams of weights as there are panels. At their end the
+ * beginnings of the panels behind them are asked for, which mostly come next. */
 INLINE void one_row(const qn_quant_line *l, int panels, dot_fn dot, int block, int size, int group) {
     vf sum[QN_DOT_PANELS_ONE][QN_PANEL_VECTORS];
     const uint8_t *at[QN_DOT_PANELS_ONE];
     const qn_quant_row *x = l->x;
+    int64_t bytes = l->k / block * size, rest = bytes - QN_AHEAD, ahead = QN_AHEAD;
     QN_UNROLL
     for (int p = 0; p < panels; p++) {
         at[p] = l->panel[p];
@@ -94,11 +96,12 @@ INLINE void one_row(const qn_quant_line *l, int panels, dot_fn dot, int block, i
     }
     for (int64_t left = l->k; left > 0; left -= QN_CHUNK, x += l->x_step) {
         int groups = (int)(left < QN_CHUNK ? left : QN_CHUNK) / group;
-        for (int g = 0; g < groups; g += block / group) {
+        for (int g = 0; g < groups; g += block / group, rest -= size) {
+            if (rest <= 0) ahead = QN_AHEAD + (panels - 1) * bytes;
             QN_UNROLL
             for (int p = 0; p < panels; p++) {
                 QN_UNROLL
-                for (int v = 0; v < QN_PANEL_VECTORS; v++) sum[p][v] = dot(at[p], v, x, g, l->offset, sum[p][v]);
+                for (int v = 0; v < QN_PANEL_VECTORS; v++) sum[p][v] = dot(at[p], at[p] + ahead, v, x, g, l->offset, sum[p][v]);
                 at[p] += size;
             }
         }
@@ -138,7 +141,7 @@ INLINE void few_rows(const qn_quant_few *l, int64_t chunk, int first, int rows, 
                 QN_UNROLL
                 for (int j = 0; j < rows; j++)
                     sum[j][p][v] = block_dot(&w, v, x[j], g, l->offset, sum[j][p][v], block, group, least, wide,
-                                             v || j ? NULL : at[p], size);
+                                             v || j ? NULL : at[p] + QN_AHEAD, size);
             }
             at[p] += size;
         }
@@ -183,26 +186,27 @@ INLINE void few_rows(const qn_quant_few *l, int64_t chunk, int first, int rows, 
                 one_row(&each, 1, name##_dot, block, (size)*QN_PANEL, group);                                         \
             }                                                                                                         \
     }
-#define UNPACK(name, block, size, group, least, wide)                                                         \
-    INLINE vf name##_dot(const uint8_t *p, int v, const qn_quant_row *x, int g, int offset, vf sum) {         \
-        qn_quant_chunk w;                                                                                     \
-        name(p, 0, v, &w);                                                                                    \
-        return block_dot(&w, v, x, g, offset, sum, block, group, least, wide, v ? NULL : p, (size)*QN_PANEL); \
-    }                                                                                                         \
+#define UNPACK(name, block, size, group, least, wide)                                                                      \
+    INLINE vf name##_dot(const uint8_t *p, const uint8_t *next, int v, const qn_quant_row *x, int g, int offset, vf sum) { \
+        qn_quant_chunk w;                                                                                                  \
+        name(p, 0, v, &w);                                                                                                 \
+        return block_dot(&w, v, x, g, offset, sum, block, group, least, wide, v ? NULL : next, (size)*QN_PANEL);           \
+    }                                                                                                                      \
     UNPACK_DOT(name, block, size, group)
 
-#define QN_UNPACKS(X)                                                                                                        \
-    X(q4_0)                                                                                                                  \
-    X(q4_1)                                                                                                                  \
-    X(q5_0)                                                                                                                  \
-    X(q5_1)                                                                                                                  \
-    X(q8_0)                                                                                                                  \
-    X(q8_1)                                                                                                                  \
-    X(q2_k)                                                                                                                  \
-    X(q3_k)                                                                                                                  \
-    X(q4_k)                                                                                                                  \
-    X(q5_k) X(q6_k) X(q8_k) X(iq2_xxs) X(iq2_xs) X(iq3_xxs) X(iq1_s) X(iq4_nl) X(iq3_s) X(iq2_s) X(iq4_xs) X(iq1_m) X(tq1_0) \
-        X(tq2_0) X(mxfp4) X(nvfp4) X(q1_0) X(q2_0)
+#define QN_UNPACKS(X)                                                                                                         \
+    X(q4_0)                                                                                                                   \
+    X(q4_1)                                                                                                                   \
+    X(q5_0)                                                                                                                   \
+    X(q5_1)                                                                                                                   \
+    X(q8_0)                                                                                                                   \
+    X(q8_1)                                                                                                                   \
+    X(q2_k)                                                                                                                   \
+    X(q3_k)                                                                                                                   \
+    X(q4_k)                                                                                                                   \
+    X(q5_k)                                                                                                                   \
+    X(q6_k) X(q8_k) X(iq2_xxs) X(iq2_xs) X(iq3_xxs) X(iq1_s) X(iq4_nl) X(iq3_s) X(iq2_s) X(iq4_xs) X(iq1_m) X(tq1_0) X(tq2_0) \
+        X(mxfp4) X(nvfp4) X(q1_0) X(q2_0)
 #define QN_UNPACK_DECLARE(name)                                                    \
     void QN_K(unpack_##name)(const uint8_t *panel, int count, qn_quant_chunk *to); \
     void QN_K(one_##name)(const qn_quant_line *l);
