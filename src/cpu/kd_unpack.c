@@ -221,11 +221,11 @@ INLINE vf q6_k_dot(const uint8_t *p, const uint8_t *next, int v, const qn_quant_
         QN_UNROLL
         for (int w = 0; w < 8; w++) {
             if (v == 0) fetch_ahead(next, 210 * QN_PANEL, 8 * h + w, 16);
-            vu low = word(ql, 16 * h + w, v), next = word(ql, 16 * h + 8 + w, v), high = word(qh, 8 * h + w, v);
+            vu low = word(ql, 16 * h + w, v), other = word(ql, 16 * h + 8 + w, v), high = word(qh, 8 * h + w, v);
             whole[w / 4] = vi_dot4_at(whole[w / 4], (low & LOW4) | (high << 4 & HIGH2), q, w);
-            whole[2 + w / 4] = vi_dot4_at(whole[2 + w / 4], (next & LOW4) | (high << 2 & HIGH2), q, 8 + w);
+            whole[2 + w / 4] = vi_dot4_at(whole[2 + w / 4], (other & LOW4) | (high << 2 & HIGH2), q, 8 + w);
             whole[4 + w / 4] = vi_dot4_at(whole[4 + w / 4], (low >> 4 & LOW4) | (high & HIGH2), q, 16 + w);
-            whole[6 + w / 4] = vi_dot4_at(whole[6 + w / 4], (next >> 4 & LOW4) | (high >> 2 & HIGH2), q, 24 + w);
+            whole[6 + w / 4] = vi_dot4_at(whole[6 + w / 4], (other >> 4 & LOW4) | (high >> 2 & HIGH2), q, 24 + w);
         }
         QN_UNROLL
         for (int i = 0; i < 8; i++) {
