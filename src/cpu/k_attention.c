@@ -166,6 +166,13 @@ static void weigh_row(const qn_attend *a, const slot *s, int r, int n, int maske
     s->sum[r] = s->sum[r] * factor + sum_of(sum);
 }
 
+/* Keys or values [j, j + n) as f32. */
+static void widen(const qn_attend_side *side, const qn_attend_decoder *by, const qn_attend_place *at, int64_t j, int n,
+                  int64_t deep, float *to, int64_t pitch) {
+    if (by->decode) by->decode(by->context, side, at->batch, at->head, j, n, deep, to, pitch);
+    else qn_attend_widen(qn_attend_row(side, at->batch, at->head, j), side->place, side->dtype, n, deep, to, pitch);
+}
+
 /* Keys [j, j + n) for all rows of a tile. */
 static void attend_block(const qn_attend *a, const qn_attend_place *at, const slot *s, int64_t j, int n) {
     int64_t pitch = whole_vectors(a->wide);
@@ -177,7 +184,7 @@ static void attend_block(const qn_attend *a, const qn_attend_place *at, const sl
     if (is_plain(a->k.dtype)) qn_attend_turn(k, a->k.place, a->k.dtype, n, a->deep, s->keys, ahead, a->v.place);
     else {
         int64_t deep = whole_vectors(a->deep);
-        qn_attend_widen(k, a->k.place, a->k.dtype, n, a->deep, s->key_rows, deep);
+        widen(&a->k, &a->k_codes, at, j, n, a->deep, s->key_rows, deep);
         qn_attend_turn((const char *)s->key_rows, deep * 4, QN_DTYPE_F32, n, a->deep, s->keys, NULL, 0);
     }
     qn_attend_product(&(qn_attend_sum){.rows = at->rows,
@@ -191,7 +198,7 @@ static void attend_block(const qn_attend *a, const qn_attend_place *at, const sl
                                        .c = s->scores,
                                        .ldc = KEYS});
     for (int r = 0; r < at->rows; r++) weigh_row(a, s, r, n, masked);
-    if (!direct) qn_attend_widen(v, a->v.place, a->v.dtype, n, a->wide, s->values, pitch);
+    if (!direct) widen(&a->v, &a->v_codes, at, j, n, a->wide, s->values, pitch);
     qn_attend_sum sum = {.rows = at->rows,
                          .depth = n,
                          .wide = pitch,

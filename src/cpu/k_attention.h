@@ -21,8 +21,16 @@ typedef struct qn_attend_side {
     uint32_t dtype;
 } qn_attend_side;
 
+/* How rows become f32 when their dtype does not say it: n of them from place j on, `pitch` floats apart, zero from `deep` on. */
+typedef struct qn_attend_decoder {
+    void (*decode)(const void *context, const qn_attend_side *side, int64_t batch, int64_t head, int64_t j, int n, int64_t deep,
+                   float *to, int64_t pitch);
+    const void *context;
+} qn_attend_decoder;
+
 typedef struct qn_attend {
     qn_attend_side q, k, v, y;
+    qn_attend_decoder k_codes, v_codes;           /* of keys and values that are no floats; decode NULL: by their dtype */
     int64_t batches, heads, group, queries, keys; /* group: query heads to a key head */
     int64_t deep, wide;                           /* length of a row of q and k, of a row of v and y */
     float scale, cap;                             /* cap 0: none */

@@ -1,7 +1,8 @@
-/* grouped_matmul, and mul_mat_id of plain floats: rows are counted into lists by expert, and some rows of a list at a time multiplied
- * with some columns of its matrix by the f32 product, whose every element is one chain: so a row has the bits it has alone. */
+/* grouped_matmul, mul_mat_id of plain floats, and affine_matmul_id: rows are counted into lists by expert, and some rows of a list at a
+ * time multiplied with some columns of its matrix by the f32 product, whose every element is one chain: so a row has the bits it has alone. */
 #include "cpu/k_experts.h"
 
+#include "cpu/k_affine.h"
 #include "cpu/k_gemm.h"
 #include "cpu/k_lanes.h"
 
@@ -21,6 +22,7 @@ typedef struct product {
     int64_t along, deep; /* byte strides of a matrix: along its columns, and along the summed axis */
     int64_t matrix;      /* bytes from one to the next */
     place_fn place;
+    const qn_affine *codes; /* the matrices, when they are not floats */
 } product;
 
 static size_t in_lines(size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
@@ -50,6 +52,7 @@ static int describe(const product *p, int64_t which, int64_t first, int64_t m, i
     g->b = (qn_gemm_side){.data = qn_at(p->w, which * p->matrix + first * p->along), .dtype = p->w->dtype};
     g->b.along = p->along;
     g->b.deep = p->deep;
+    if (p->codes) g->b = (qn_gemm_side){.fetch = qn_affine_fetch, .context = p->codes, .along = which, .deep = first};
     return qn_gemm_settle(g);
 }
 
@@ -110,7 +113,7 @@ static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part,
 
 static int prepare(qn_cpu_step *s, const product *p, qn_cpu_run_fn run_op) {
     if (qn_tensor_count(p->y) == 0 || p->k == 0 || p->rows > INT32_MAX || p->count > INT32_MAX - 1) return 0;
-    if (!qn_lanes_float(p->x->dtype) || !qn_lanes_float(p->w->dtype) || !qn_lanes_rows(p->x) || !qn_lanes_rows(p->y)) return 0;
+    if ((!p->codes && !qn_lanes_float(p->w->dtype)) || !qn_lanes_rows(p->x) || !qn_lanes_rows(p->y)) return 0;
     size_t scratch = scratch_of(p);
     if (scratch == 0) return 0;
     int64_t units = p->count * ((p->n + COLUMNS - 1) / COLUMNS);
@@ -186,4 +189,36 @@ int QN_K(mul_mat_id_floats)(const qn_call *c, qn_cpu_step *s);
 int QN_K(mul_mat_id_floats)(const qn_call *c, qn_cpu_step *s) {
     product p = by_expert(c);
     return prepare(s, &p, run_by_expert);
+}
+
+/* ---- affine_matmul_id */
+
+static places coded_place(const qn_call *c, int64_t i) {
+    const qn_tensor *x = c->src[0], *y = c->dst[0];
+    int64_t token = i / qn_ne(y, 1), which = i % qn_ne(y, 1);
+    return (places){qn_at(x, qn_off4(x, 0, token, which % qn_ne(x, 1), 0)), qn_at(y, qn_off4(y, 0, token, which, 0))};
+}
+
+static int of_codes(const qn_call *c, qn_affine *a, product *p) {
+    const qn_tensor *x = c->src[0], *y = c->dst[0];
+    if (!qn_affine_describe(c, 1, a)) return 0;
+    *p = (product){.x = x, .w = a->codes, .ids = c->src[4], .y = y, .place = coded_place, .codes = a};
+    p->used = qn_ne(y, 1);
+    p->rows = p->used * qn_ne(y, 2);
+    p->count = qn_ne(a->codes, 2);
+    p->n = qn_ne(y, 0);
+    p->k = a->length;
+    return 1;
+}
+
+static void run_of_codes(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    qn_affine a;
+    product p;
+    if (of_codes(c, &a, &p)) run(c, s, phase, part, &p);
+}
+
+int QN_K(affine_matmul_id)(const qn_call *c, qn_cpu_step *s) {
+    qn_affine a;
+    product p;
+    return of_codes(c, &a, &p) && prepare(s, &p, run_of_codes);
 }

@@ -1,4 +1,6 @@
 /* fwht: rows of at least a few vectors, as sums and differences of lanes within vectors first and of whole vectors then. */
+#include "cpu/k_fwht.h"
+
 #include <math.h>
 
 #include "cpu/k_lanes.h"
@@ -6,7 +8,7 @@
 #include "cpu/simd/simd_swap.h"
 #include "op/turbo.h"
 
-enum { LEAST = 16 }; /* a vector of every level */
+enum { LEAST = QN_FWHT_LEAST };
 
 /* -1 for the lanes that are the second of their pair, h apart, else 1. */
 static inline vf signs_of(int h) { return vf_select((vi_lanes() & h) == 0, vf_set1(1.0f), vf_set1(-1.0f)); }
@@ -23,7 +25,7 @@ static inline vf within(vf v, const vf *sign) {
     return v;
 }
 
-static void transform(float *x, int64_t n) {
+void qn_fwht_transform(float *x, int64_t n) {
     vf sign[4] = {signs_of(1), signs_of(2), signs_of(4), signs_of(8)};
     for (int64_t i = 0; i < n; i += VF_N) vf_store(x + i, within(vf_load(x + i), sign));
     for (int64_t h = VF_N; h < n; h *= 2)
@@ -42,7 +44,7 @@ QN_INLINE void fwht_row(uint32_t dtype, char *y, const char *x, int64_t n, int f
         vf v = qn_lanes(dtype, x, i);
         vf_store(row + i, form == 1 ? v * vf_load(signs + i) : v);
     }
-    transform(row, n);
+    qn_fwht_transform(row, n);
     for (int64_t i = 0; i < n; i += VF_N) {
         vf v = vf_load(row + i) * scale;
         qn_lanes_put(dtype, y, i, form == 2 ? v * vf_load(signs + i) : v);

@@ -1,4 +1,4 @@
-/* moe_gate and moe_combine. Scores are worked out in double, as the reference does, so that the same experts are chosen; what
+/* moe_route, moe_gate and moe_combine. Scores are worked out in double, as the reference does, so that the same experts are chosen; what
  * is long, the norm and the products with the gate, goes by vectors. */
 #include <math.h>
 
@@ -12,47 +12,75 @@ _Static_assert(offsetof(qn_attr_moe_gate, factor) == offsetof(qn_attr_moe_route,
 
 static const qn_tensor *given(const qn_call *c, int slot) { return slot < c->n_src ? c->src[slot] : NULL; }
 
-/* ---- Routing a row of logits */
+/* ---- Routing a row of logits. Rows of doubles have room for whole vectors. */
+
+enum { LANES = VF_N / 2 };
 
 typedef struct routing {
     const qn_attr_moe_route *at;
-    const qn_tensor *bias, *scale;
+    const double *bias; /* NULL: none */
+    const qn_tensor *scale;
     int64_t n;
 } routing;
-
-typedef int64_t vl __attribute__((vector_size(VF_N * 4)));
-static inline vd vd_max(vd a, vd b) {
-    vl above = (vl)(a > b);
-    return (vd)(((vl)a & above) | ((vl)b & ~above));
-}
 
 /* A row's scratch: scores, and what they are chosen by, whole vectors of each, and the chosen. */
 static int64_t padded(int64_t n) { return (n + 15) / 16 * 16; }
 static int64_t row_doubles(int64_t n) { return 3 * padded(n); }
 
-static void score(double *x, int64_t n, int kind) {
-    double most = -INFINITY, sum = 0;
-    for (int64_t i = 0; i < n; i++) most = x[i] > most ? x[i] : most;
-    for (int64_t i = 0; i < n && kind != SOFTMAX_CHOSEN; i++) {
-        x[i] = kind == SIGMOID ? 1 / (1 + exp(-x[i])) : exp(x[i] - most);
-        sum += x[i];
-    }
-    for (int64_t i = 0; i < n && kind == SOFTMAX; i++) x[i] /= sum;
+static const double *load_bias(const qn_tensor *bias, int64_t n, double *to) {
+    if (!bias) return NULL;
+    qn_load_row(bias, qn_at(bias, 0), 0, n, to);
+    for (int64_t i = n; i < padded(n); i++) to[i] = 0;
+    return to;
 }
 
-/* The k best of finite numbers, largest first, of equals the lower; behind them are -Inf up to whole vectors, and one that is taken
- * becomes that. */
-static void choose(double *v, int64_t n, int64_t k, char *ids, int64_t step) {
-    for (int64_t j = 0; j < k; j++) {
-        double most[VF_N / 2];
-        vd top = vd_load(v);
-        for (int64_t i = VF_N / 2; i < n; i += VF_N / 2) top = vd_max(vd_load(v + i), top);
-        vd_store(most, top);
-        for (int i = 1; i < VF_N / 2; i++) most[0] = most[i] > most[0] ? most[i] : most[0];
-        int64_t found = 0;
-        while (v[found] != most[0]) found++;
-        v[found] = -INFINITY;
-        qn_store_one(QN_DTYPE_I32, ids + j * step, (double)found);
+static double most_of(vd v) {
+    double t[LANES];
+    vd_store(t, v);
+    for (int i = 1; i < LANES; i++) t[0] = t[i] > t[0] ? t[i] : t[0];
+    return t[0];
+}
+
+/* e^(x - shift) or, with `sigmoid`, 1 / (1 + e^-x). Far from zero, where a rounding decides whether two scores are equal, and where some
+ * are no numbers, libm's exp is asked, as the reference does. */
+static void exps(double *x, int64_t n, double shift, int sigmoid) {
+    vd by = vd_zero() + shift, far = vd_zero();
+    for (int64_t i = 0; i < n; i += LANES) far = vd_max(vd_max(vd_load(x + i) - by, by - vd_load(x + i)), far);
+    int near = most_of(far) < (sigmoid ? 30 : 700);
+    for (int64_t i = 0; i < n && near; i++) near = x[i] == x[i];
+    for (int64_t i = 0; i < n && !near; i++) x[i] = sigmoid ? 1 / (1 + exp(-x[i])) : exp(x[i] - shift);
+    for (int64_t i = 0; i < n && near; i += LANES) {
+        vd v = vd_load(x + i);
+        vd_store(x + i, sigmoid ? 1 / (1 + vd_exp(-v)) : vd_exp(v - by));
+    }
+}
+
+static void score(double *x, int64_t n, int kind) {
+    vd most = vd_zero() - INFINITY, sum = vd_zero();
+    if (kind == SOFTMAX_CHOSEN) return;
+    for (int64_t i = n; i % LANES; i++) x[i] = x[0];
+    for (int64_t i = 0; i < n && kind == SOFTMAX; i += LANES) most = vd_max(vd_load(x + i), most);
+    exps(x, n, kind == SOFTMAX ? most_of(most) : 0, kind == SIGMOID);
+    for (int64_t i = n; i % LANES; i++) x[i] = 0;
+    for (int64_t i = 0; i < n && kind == SOFTMAX; i += LANES) sum += vd_load(x + i);
+    vd all = vd_zero() + vd_sum(sum);
+    for (int64_t i = 0; i < n && kind == SOFTMAX; i += LANES) vd_store(x + i, vd_load(x + i) / all);
+}
+
+static int32_t *id_at(char *ids, int64_t j, int64_t step) { return (int32_t *)(void *)(ids + j * step); }
+
+/* The k best of finite numbers, largest first, of equals the lower: each goes in front of those below it in a list of the best so far. */
+static void choose(const double *v, double *best, int64_t n, int64_t k, char *ids, int64_t step) {
+    int64_t have = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (have == k && !(v[i] > best[k - 1])) continue;
+        int64_t j = have < k ? have++ : k - 1;
+        for (; j > 0 && v[i] > best[j - 1]; j--) {
+            best[j] = best[j - 1];
+            *id_at(ids, j, step) = *id_at(ids, j - 1, step);
+        }
+        best[j] = v[i];
+        *id_at(ids, j, step) = (int32_t)i;
     }
 }
 
@@ -64,11 +92,19 @@ static void choose_any(const double *v, double *taken, int64_t n, int64_t k, cha
         for (int64_t i = 0; i < n; i++)
             if (taken[i] == 0 && (found < 0 || v[i] > v[found])) found = i;
         taken[found] = 1;
-        qn_store_one(QN_DTYPE_I32, ids + j * step, (double)found);
+        *id_at(ids, j, step) = (int32_t)found;
     }
 }
 
-static double number_at(const qn_tensor *t, int64_t i, double otherwise) { return t ? qn_get4(t, 0, 0, 0, i) : otherwise; }
+/* Scores with their bias; whether all are finite. */
+static int rank(const routing *r, const double *x, double *ranks) {
+    int finite = 1;
+    for (int64_t i = 0; i < r->n; i++) {
+        ranks[i] = r->bias ? x[i] + r->bias[i] : x[i];
+        finite &= fabs(ranks[i]) < INFINITY;
+    }
+    return finite;
+}
 
 static void weigh(const routing *r, double *w, const char *ids, int64_t step) {
     int64_t k = r->at->k;
@@ -77,7 +113,7 @@ static void weigh(const routing *r, double *w, const char *ids, int64_t step) {
     for (int pass = 0; pass < 2; pass++) {
         if (pass == (r->at->scale_first ? 0 : 1)) {
             for (int64_t i = 0; i < k && r->scale; i++)
-                w[i] *= number_at(r->scale, qn_load_index(QN_DTYPE_I32, ids + i * step), 1);
+                w[i] *= qn_get4(r->scale, 0, 0, 0, qn_load_index(QN_DTYPE_I32, ids + i * step));
         } else if (r->at->renorm) {
             for (int64_t i = 0; i < k; i++) sum += w[i];
             for (int64_t i = 0; i < k && sum != 0; i++) w[i] /= sum;
@@ -89,18 +125,36 @@ static void weigh(const routing *r, double *w, const char *ids, int64_t step) {
 static void route_row(const routing *r, double *x, const qn_tensor *weights, char *w_row, const qn_tensor *ids, char *id_row) {
     double *ranks = x + padded(r->n), *chosen = ranks + padded(r->n);
     int64_t step = qn_nb(ids, 0);
-    int finite = 1;
     score(x, r->n, r->at->score);
-    for (int64_t i = 0; i < r->n; i++) {
-        ranks[i] = x[i] + number_at(r->bias, i, 0);
-        finite &= isfinite(ranks[i]) != 0;
-    }
-    for (int64_t i = r->n; i < padded(r->n); i++) ranks[i] = -INFINITY;
-    if (finite) choose(ranks, r->n, r->at->k, id_row, step);
+    if (rank(r, x, ranks)) choose(ranks, chosen, r->n, r->at->k, id_row, step);
     else choose_any(ranks, chosen, r->n, r->at->k, id_row, step);
-    for (int64_t i = 0; i < r->at->k; i++) chosen[i] = x[qn_load_index(QN_DTYPE_I32, id_row + i * step)];
+    for (int64_t i = 0; i < r->at->k; i++) chosen[i] = x[*id_at(id_row, i, step)];
     weigh(r, chosen, id_row, step);
     qn_store_row(weights, w_row, 0, r->at->k, chosen);
+}
+
+static void run_route(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    const qn_tensor *logits = c->src[0], *weights = c->dst[0], *ids = c->dst[1];
+    routing r = {c->attr, NULL, given(c, 2), qn_ne(logits, 0)};
+    int64_t tokens = qn_tensor_count(logits) / r.n, end = qn_cpu_cut(tokens, s->parts[0], part + 1);
+    double *x = (double *)c->workspace + part * (row_doubles(r.n) + padded(r.n));
+    qn_rows it;
+    (void)phase;
+    r.bias = load_bias(given(c, 1), r.n, x + row_doubles(r.n));
+    for (qn_rows_begin_at(&it, logits->rank, logits->shape, qn_cpu_cut(tokens, s->parts[0], part)); it.live && it.row < end;
+         qn_rows_next(&it)) {
+        qn_load_row(logits, qn_row(&it, logits), 0, r.n, x);
+        route_row(&r, x, weights, qn_row(&it, weights), ids, qn_row(&it, ids));
+    }
+}
+
+int QN_K(moe_route)(const qn_call *c, qn_cpu_step *s) {
+    const qn_tensor *logits = c->src[0];
+    int64_t n = qn_ne(logits, 0);
+    if (qn_tensor_count(logits) == 0 || n > 1 << 16) return 0;
+    qn_cpu_by_rows(s, "moe_route rows", run_route, qn_tensor_count(logits) / n, 0, 20.0 * (double)n);
+    s->workspace = (size_t)(s->parts[0] * (row_doubles(n) + padded(n))) * sizeof(double);
+    return 1;
 }
 
 /* ---- The gate. A token's row is normalised and rounded, then the dots with the rows of the gate are cut into units, which a second
@@ -162,7 +216,8 @@ static void run_gate(const qn_call *c, const qn_cpu_step *s, int phase, int64_t 
     int64_t first = qn_cpu_cut(all, s->parts[phase], part);
     qn_attr_moe_route route = qn_attr_moe_route_default();
     memcpy(&route, c->attr, offsetof(qn_attr_moe_route, factor) + sizeof route.factor);
-    routing r = {&route, given(c, 3), given(c, 4), n};
+    routing r = {&route, NULL, given(c, 4), n};
+    if (phase == 2) r.bias = load_bias(given(c, 3), n, (double *)c->workspace + s->n[0] + part * padded(n));
     qn_rows it;
     for (int64_t u = first; phase == 1 && u < end; u++) gate_unit(c, u, rows, logits);
     if (phase == 1) return;
@@ -182,7 +237,8 @@ int QN_K(moe_gate)(const qn_call *c, qn_cpu_step *s) {
     s->n_phases = 3;
     s->parts[1] = qn_cpu_parts(units, 4.0 * EXPERTS * (double)width, 0);
     s->parts[2] = qn_cpu_parts(tokens, 0, 100.0 * (double)n);
-    s->workspace = (size_t)(tokens * row_doubles(n)) * sizeof(double) + (size_t)(tokens * row_floats(x)) * sizeof(float);
+    s->n[0] = tokens * (row_doubles(n) + row_floats(x) / 2); /* doubles in front of the biases, a row for each part */
+    s->workspace = (size_t)(s->n[0] + s->parts[2] * padded(n)) * sizeof(double);
     return 1;
 }
 

@@ -1,6 +1,6 @@
 /* Copies with an index map on each axis: pad, pad_back without wrapping, pad_reflect_1d, roll; and rows of one value: fill, one_hot. Rows
  * that lie side by side go in runs; elements are bytes here, whatever they mean. Rows of which a part is kept: diag_mask_inf,
- * diag_mask_zero, tri. Copies side by side: join. The gradient of a sum or mean, which is a value or a row again and again: reduce_back. */
+ * diag_mask_zero, tri, attention_mask. Copies side by side: join. The gradient of a sum or mean, which is a value or a row again and again: reduce_back. */
 #include <math.h>
 
 #include "cpu/k_copy.h"
@@ -220,23 +220,30 @@ typedef struct kept {
 static kept kept_of(const qn_call *c, int64_t row, int64_t n) {
     if (c->op == QN_OP_diag_mask_inf) return (kept){0, ((const qn_attr_diag_mask_inf *)c->attr)->n_past + row + 1};
     if (c->op == QN_OP_diag_mask_zero) return (kept){0, ((const qn_attr_diag_mask_zero *)c->attr)->n_past + row + 1};
+    if (c->op == QN_OP_attention_mask) {
+        const qn_attr_attention_mask *at = c->attr;
+        int64_t behind = row + at->q_offset + 1, first = at->window && behind > at->window ? behind - at->window : 0;
+        return (kept){first, at->causal ? behind : n};
+    }
     int32_t kind = ((const qn_attr_tri *)c->attr)->kind;
     return kind < 2 ? (kept){row + (kind == 1), n} : (kept){0, row + (kind == 2)};
 }
 
+/* A mask by itself keeps zeros. */
 static void run_diagonal(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
-    const qn_tensor *a = c->src[0], *y = c->dst[0];
+    const qn_tensor *a = c->op == QN_OP_attention_mask ? NULL : c->src[0], *y = c->dst[0];
     int64_t size = qn_op_dtype_bytes(y->dtype);
     char value[16];
     qn_rows it;
     (void)phase;
-    qn_store_one((qn_dtype)y->dtype, value, c->op == QN_OP_diag_mask_inf ? -INFINITY : 0);
+    qn_store_one((qn_dtype)y->dtype, value, !a || c->op == QN_OP_diag_mask_inf ? -INFINITY : 0);
     EACH_ROW(it, y) {
-        const char *from = qn_row(&it, a);
         char *to = qn_row(&it, y);
+        const char *from = a ? qn_row(&it, a) : to;
         kept k = kept_of(c, y->rank > 1 ? it.index[y->rank - 2] : 0, it.n);
         if (k.end > it.n) k.end = it.n;
         if (k.first > k.end) k.first = k.end;
+        if (!a) memset(to + k.first * size, 0, (size_t)((k.end - k.first) * size));
         if (to != from) memcpy(to + k.first * size, from + k.first * size, (size_t)((k.end - k.first) * size));
         fill_row(to, value, size, k.first);
         fill_row(to + k.end * size, value, size, it.n - k.end);
@@ -250,6 +257,7 @@ static int prepare_diagonal(const qn_call *c, qn_cpu_step *s, const char *name) 
 
 int QN_K(diag_mask_inf)(const qn_call *c, qn_cpu_step *s) { return prepare_diagonal(c, s, "diag_mask_inf rows"); }
 int QN_K(diag_mask_zero)(const qn_call *c, qn_cpu_step *s) { return prepare_diagonal(c, s, "diag_mask_zero rows"); }
+int QN_K(attention_mask)(const qn_call *c, qn_cpu_step *s) { return by_rows(s, "attention_mask rows", run_diagonal, c->dst[0]); }
 int QN_K(tri)(const qn_call *c, qn_cpu_step *s) { return prepare_diagonal(c, s, "tri rows"); }
 
 /* ---- join: each source is a copy into its place, and they are shared out together */

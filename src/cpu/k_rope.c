@@ -1,10 +1,10 @@
-/* rope and rope_back in all their modes. The cosines and sines of a token are made once, for all its heads: angles in double, brought
- * near zero there, then polynomials in f32. */
-#include <math.h>
+/* rope and rope_back in all their modes, and rms_norm_rope. The cosines and sines of a token are made once, for all its heads: angles
+ * in double, brought near zero there, then polynomials in f32. */
+#include "cpu/k_rope.h"
 
-#include "cpu/k_lanes.h"
+#include "cpu/k_norm.h"
 
-enum { NORMAL = 0, MROPE = 8, VISION = 24, IMROPE = 40, PLANES = 4, MOST_PAIRS = 512 };
+enum { NORMAL = 0, MROPE = 8, VISION = 24, IMROPE = 40, PLANES = 4 };
 
 /* What all tokens share. Pair i turns by its coefficient for each step of its plane's position. */
 typedef struct turns {
@@ -60,7 +60,7 @@ static void open_turns(turns *t, const qn_call *c) {
     t->tokens = qn_ne(c->src[0], 2);
     t->pairs = at->mode == VISION ? at->n_dims : at->n_dims / 2;
     t->gain = at->attn_factor;
-    t->sign = c->op == QN_OP_rope ? 1.0f : -1.0f;
+    t->sign = c->op == QN_OP_rope_back ? -1.0f : 1.0f;
     power[0] = 1;
     for (int64_t i = 1; i < t->pairs; i++) power[i] = power[i - 1] * ratio;
     int64_t sections = 0;
@@ -77,32 +77,6 @@ static void open_turns(turns *t, const qn_call *c) {
         for (int64_t i = 0; i < t->pairs; i++) t->by[i] *= (double)at->freq_scale;
 }
 
-/* sin and cos of what is left of an angle after quarter turns, |x| <= pi / 4: their series, good to the last place of f32. */
-static inline float sin_near(float x) {
-    float z = x * x;
-    return x + x * z * (-0.16666667f + z * (8.3333333e-3f + z * (-1.9841270e-4f + z * 2.7557319e-6f)));
-}
-static inline float cos_near(float x) {
-    float z = x * x;
-    return 1.0f - 0.5f * z + z * z * (4.1666667e-2f + z * (-1.3888889e-3f + z * (2.4801587e-5f - z * 2.7557319e-7f)));
-}
-
-/* Adding 1.5 2^52 leaves the nearest whole number in the low bits. pi / 2 is taken in two parts, of which the first is short enough
- * that its multiples are exact up to a million turns. */
-static void cos_sin_near(const double *angle, int64_t n, float gain, float sign, float *cosine, float *sine) {
-    for (int64_t i = 0; i < n; i++) {
-        double shifted = angle[i] * 0.63661977236758134 + 6755399441055744.0, k = shifted - 6755399441055744.0;
-        float x = (float)((angle[i] - k * 1.5707963267341256) - k * 6.0771005063039e-11);
-        uint64_t bits;
-        memcpy(&bits, &shifted, sizeof bits);
-        uint32_t quarter = (uint32_t)bits;
-        float s = sin_near(x), c = cos_near(x);
-        float first = quarter & 1 ? c : s, second = quarter & 1 ? s : c; /* of sine and cosine */
-        sine[i] = (quarter & 2 ? -first : first) * gain * sign;
-        cosine[i] = ((quarter + 1) & 2 ? -second : second) * gain;
-    }
-}
-
 static void cos_sin(const turns *t, int64_t token, float *cosine, float *sine) {
     double angle[MOST_PAIRS], far[PLANES], most = 0;
     for (int k = 0; k < (is_multi(t->at->mode) ? PLANES : 1); k++)
@@ -111,42 +85,7 @@ static void cos_sin(const turns *t, int64_t token, float *cosine, float *sine) {
         angle[i] = far[t->plane[i]] * t->by[i];
         most = fabs(angle[i]) > most || angle[i] != angle[i] ? fabs(angle[i]) : most;
     }
-    if (most < 1e6) {
-        cos_sin_near(angle, t->pairs, t->gain, t->sign, cosine, sine);
-        return;
-    }
-    for (int64_t i = 0; i < t->pairs; i++) {
-        cosine[i] = (float)cos(angle[i]) * t->gain;
-        sine[i] = (float)sin(angle[i]) * t->gain * t->sign;
-    }
-}
-
-/* Lanes change places with their neighbours. */
-#if defined(__AVX512F__)
-#define NEIGHBOURS(x) __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14)
-#elif defined(__AVX2__)
-#define NEIGHBOURS(x) __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6)
-#else
-#define NEIGHBOURS(x) __builtin_shufflevector(x, x, 1, 0, 3, 2)
-#endif
-
-/* Pairs of neighbours; the tables hold every cosine twice and every sine with both its signs. */
-QN_INLINE void turn_neighbours(uint32_t dtype, char *y, const char *x, int64_t n, const float *cosine, const float *sine) {
-    for (int64_t i = 0; i < n; i += VF_N) {
-        vf v = qn_lanes_at(dtype, x, i, n), w = NEIGHBOURS(v);
-        qn_lanes_put_at(dtype, y, i, vf_fma(v, vf_load(cosine + i), w * vf_load(sine + i)), n);
-    }
-}
-
-/* Pairs n apart. */
-QN_INLINE void turn_halves(uint32_t dtype, char *y, const char *x, int64_t n, const float *cosine, const float *sine) {
-    int64_t apart = n * (dtype == QN_DTYPE_F32 ? 4 : 2);
-    for (int64_t i = 0; i < n; i += VF_N) {
-        vf a = qn_lanes_at(dtype, x, i, n), b = qn_lanes_at(dtype, x + apart, i, n), c = vf_load(cosine + i),
-           s = vf_load(sine + i);
-        qn_lanes_put_at(dtype, y, i, vf_fma(a, c, vf_zero() - b * s), n);
-        qn_lanes_put_at(dtype, y + apart, i, vf_fma(a, s, b * c), n);
-    }
+    cos_sin_any(angle, t->pairs, most, t->gain, t->sign, cosine, sine);
 }
 
 static void turn_row(const turns *t, uint32_t dtype, char *y, const char *x, const float *cosine, const float *sine) {
@@ -156,37 +95,45 @@ static void turn_row(const turns *t, uint32_t dtype, char *y, const char *x, con
     else QN_BY_FLOAT(dtype, HALVES_OF);
 }
 
-/* Backwards, so that a table can be spread in its place. */
-static void spread(float *cosine, float *sine, int64_t pairs) {
-    for (int64_t i = pairs - 1; i >= 0; i--) {
-        float c = cosine[i], s = sine[i];
-        cosine[2 * i] = cosine[2 * i + 1] = c;
-        sine[2 * i] = -s;
-        sine[2 * i + 1] = s;
+/* The norm that comes before the turn in rms_norm_rope. Its row is rounded, as if it went out and came back, and turned where it lies. */
+typedef struct norm_before {
+    const qn_tensor *gamma; /* or NULL */
+    double eps;
+} norm_before;
+
+QN_INLINE void norm_row(uint32_t dtype, const norm_before *norm, char *y, const char *x, int64_t n) {
+    double mean, r;
+    row_moments(dtype, SQUARES, x, n, norm->eps, &mean, &r);
+    for (int64_t i = 0; i < n; i += VF_N) {
+        vf h = qn_lanes_at(dtype, x, i, n) * vf_set1((float)r);
+        qn_lanes_put_at(dtype, y, i, norm->gamma ? h * weight_at(norm->gamma, i, n) : h, n);
     }
 }
 
-/* All rows of one token. Channels that do not turn keep their bits. */
-static void turn_token(const turns *t, const qn_tensor *y, const qn_tensor *x, int64_t token, const float *cosine,
-                       const float *sine) {
-    int64_t d[QN_MAX_RANK], size = x->dtype == QN_DTYPE_F32 ? 4 : 2, first = t->at->n_offs * size,
-                            end = first + 2 * t->pairs * size;
-    int64_t whole = qn_ne(x, 0) * size;
+/* All rows of one token. Channels that do not turn keep their bits. norm: NULL for none. */
+static void turn_token(const turns *t, const norm_before *norm, const qn_tensor *y, const qn_tensor *x, int64_t token,
+                       const float *cosine, const float *sine) {
+    int64_t d[QN_MAX_RANK], n = qn_ne(x, 0), size = x->dtype == QN_DTYPE_F32 ? 4 : 2, whole = n * size;
+    int64_t first = t->at->n_offs * size, end = first + 2 * t->pairs * size;
     qn_rows it;
     for (int k = 0; k < x->rank; k++) d[x->rank - 1 - k] = k == 0 || k == 2 ? 1 : qn_ne(x, k);
     for (qn_rows_begin(&it, x->rank, d); it.live; qn_rows_next(&it)) {
         const char *from = qn_row(&it, x) + token * qn_nb(x, 2);
         char *to = qn_row(&it, y) + token * qn_nb(y, 2);
+        if (norm) {
+#define NORM_OF(d) norm_row(d, norm, to, from, n)
+            QN_BY_FLOAT(x->dtype, NORM_OF);
+            from = to;
+        }
         if (from != to && first) memcpy(to, from, (size_t)first);
         if (from != to && end < whole) memcpy(to + end, from + end, (size_t)(whole - end));
         turn_row(t, x->dtype, to + first, from + first, cosine, sine);
     }
 }
 
-static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+static void run_tokens(const qn_call *c, const qn_cpu_step *s, int64_t part, const norm_before *norm) {
     turns t;
     float cosine[2 * MOST_PAIRS + 16], sine[2 * MOST_PAIRS + 16];
-    (void)phase;
     open_turns(&t, c);
     memset(cosine, 0, sizeof cosine);
     memset(sine, 0, sizeof sine);
@@ -194,19 +141,36 @@ static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part)
     for (int64_t token = qn_cpu_cut(t.tokens, s->parts[0], part); token < end; token++) {
         cos_sin(&t, token, cosine, sine);
         if (t.at->mode == NORMAL) spread(cosine, sine, t.pairs);
-        turn_token(&t, c->dst[0], c->src[0], token, cosine, sine);
+        turn_token(&t, norm, c->dst[0], c->src[0], token, cosine, sine);
     }
 }
 
-static int prepare(const qn_call *c, qn_cpu_step *s) {
+static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    (void)phase;
+    run_tokens(c, s, part, NULL);
+}
+
+static void run_normed(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    norm_before norm = {c->n_src > 3 ? c->src[3] : NULL, (double)((const qn_attr_rms_norm_rope *)c->attr)->eps};
+    (void)phase;
+    run_tokens(c, s, part, &norm);
+}
+
+static int prepare(const qn_call *c, qn_cpu_step *s, const char *name, qn_cpu_run_fn run_part) {
     const qn_attr_rope *at = c->attr;
     const qn_tensor *x = c->src[0], *y = c->dst[0];
     int64_t pairs = at->mode == VISION ? at->n_dims : at->n_dims / 2, count = qn_tensor_count(x);
     if (count == 0 || x->dtype != y->dtype || x->rank != y->rank || !qn_lanes_rows(x) || !qn_lanes_rows(y)) return 0;
     if (pairs > MOST_PAIRS || qn_ne(x, 0) == 1) return 0;
     int64_t tokens = qn_ne(x, 2);
-    return qn_cpu_by_rows(s, "rope", run, tokens, 8.0 * (double)count / (double)tokens, 40.0 * (double)pairs);
+    return qn_cpu_by_rows(s, name, run_part, tokens, 8.0 * (double)count / (double)tokens, 40.0 * (double)pairs);
 }
 
-int QN_K(rope)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s); }
-int QN_K(rope_back)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s); }
+int QN_K(rope)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, "rope", run); }
+int QN_K(rope_back)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, "rope_back", run); }
+
+_Static_assert(offsetof(qn_attr_rms_norm_rope, n_offs) == offsetof(qn_attr_rope, n_offs), "shared attributes");
+int QN_K(rms_norm_rope)(const qn_call *c, qn_cpu_step *s) {
+    const qn_tensor *gamma = c->n_src > 3 ? c->src[3] : NULL;
+    return (!gamma || qn_lanes_rows(gamma)) && prepare(c, s, "rms_norm_rope", run_normed);
+}

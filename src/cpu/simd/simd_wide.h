@@ -2,7 +2,7 @@
  *
  *   vd_low, vd_high        the first and the second half of a vf      vd_load, vd_store   any address
  *   vd_fma(a, b, c)        a b + c                                    vd_sum              over the lanes, always in the same order
- *   vd_set1                                                           vd_exp              of x <= 700, to 3 ulp; 0 below -700 */
+ *   vd_set1, vd_max        b when either is NaN                       vd_exp              of x <= 700, to 3 ulp; 0 below -700 */
 #ifndef QN_CPU_SIMD_SIMD_WIDE_H
 #define QN_CPU_SIMD_SIMD_WIDE_H
 
@@ -45,6 +45,7 @@ static inline vd vd_zero(void) { return (vd){0}; }
 typedef int64_t vl __attribute__((vector_size(VF_N * 4)));
 
 static inline vd vd_select(vl mask, vd a, vd b) { return (vd)(((vl)a & mask) | ((vl)b & ~mask)); }
+static inline vd vd_max(vd a, vd b) { return vd_select((vl)(a > b), a, b); }
 
 /* x = n ln 2 + r, ln 2 in two parts; n is added to a number so large that it has no fraction, and its last bits are then n. NaN passes. */
 static inline vd vd_exp(vd x) {

@@ -1,0 +1,79 @@
+/* What the ops of rotary embedding share: cosines and sines of angles in double, and rows of pairs turned by them. */
+#ifndef QN_CPU_K_ROPE_H
+#define QN_CPU_K_ROPE_H
+
+#include <math.h>
+
+#include "cpu/k_lanes.h"
+#include "cpu/simd/simd_swap.h"
+
+enum { MOST_PAIRS = 512 };
+
+/* sin and cos of what is left of an angle after quarter turns, |x| <= pi / 4: their series, good to the last place of f32. */
+static inline float sin_near(float x) {
+    float z = x * x;
+    return x + x * z * (-0.16666667f + z * (8.3333333e-3f + z * (-1.9841270e-4f + z * 2.7557319e-6f)));
+}
+static inline float cos_near(float x) {
+    float z = x * x;
+    return 1.0f - 0.5f * z + z * z * (4.1666667e-2f + z * (-1.3888889e-3f + z * (2.4801587e-5f - z * 2.7557319e-7f)));
+}
+
+/* Adding 1.5 2^52 leaves the nearest whole number in the low bits. pi / 2 is taken in two parts, of which the first is short enough
+ * that its multiples are exact up to a million turns. */
+static inline void cos_sin_near(const double *angle, int64_t n, float gain, float sign, float *cosine, float *sine) {
+    for (int64_t i = 0; i < n; i++) {
+        double shifted = angle[i] * 0.63661977236758134 + 6755399441055744.0, k = shifted - 6755399441055744.0;
+        float x = (float)((angle[i] - k * 1.5707963267341256) - k * 6.0771005063039e-11);
+        uint64_t bits;
+        memcpy(&bits, &shifted, sizeof bits);
+        uint32_t quarter = (uint32_t)bits;
+        float s = sin_near(x), c = cos_near(x);
+        float first = quarter & 1 ? c : s, second = quarter & 1 ? s : c; /* of sine and cosine */
+        sine[i] = (quarter & 2 ? -first : first) * gain * sign;
+        cosine[i] = ((quarter + 1) & 2 ? -second : second) * gain;
+    }
+}
+
+/* Angles that may lie anywhere; `most` is no less than the largest of them without its sign. */
+static inline void cos_sin_any(const double *angle, int64_t n, double most, float gain, float sign, float *cosine, float *sine) {
+    if (most < 1e6) {
+        cos_sin_near(angle, n, gain, sign, cosine, sine);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        cosine[i] = (float)cos(angle[i]) * gain;
+        sine[i] = (float)sin(angle[i]) * gain * sign;
+    }
+}
+
+/* Pairs of neighbours; the tables hold every cosine twice and every sine with both its signs. */
+QN_INLINE void turn_neighbours(uint32_t dtype, char *y, const char *x, int64_t n, const float *cosine, const float *sine) {
+    for (int64_t i = 0; i < n; i += VF_N) {
+        vf v = qn_lanes_at(dtype, x, i, n), w = vf_swap1(v);
+        qn_lanes_put_at(dtype, y, i, vf_fma(v, vf_load(cosine + i), w * vf_load(sine + i)), n);
+    }
+}
+
+/* Pairs n apart. */
+QN_INLINE void turn_halves(uint32_t dtype, char *y, const char *x, int64_t n, const float *cosine, const float *sine) {
+    int64_t apart = n * (dtype == QN_DTYPE_F32 ? 4 : 2);
+    for (int64_t i = 0; i < n; i += VF_N) {
+        vf a = qn_lanes_at(dtype, x, i, n), b = qn_lanes_at(dtype, x + apart, i, n), c = vf_load(cosine + i),
+           s = vf_load(sine + i);
+        qn_lanes_put_at(dtype, y, i, vf_fma(a, c, vf_zero() - b * s), n);
+        qn_lanes_put_at(dtype, y + apart, i, vf_fma(a, s, b * c), n);
+    }
+}
+
+/* Backwards, so that a table can be spread in its place. */
+static inline void spread(float *cosine, float *sine, int64_t pairs) {
+    for (int64_t i = pairs - 1; i >= 0; i--) {
+        float c = cosine[i], s = sine[i];
+        cosine[2 * i] = cosine[2 * i + 1] = c;
+        sine[2 * i] = -s;
+        sine[2 * i + 1] = s;
+    }
+}
+
+#endif

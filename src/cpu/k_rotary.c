@@ -1,0 +1,135 @@
+/* rope_2d, and rope_table with its transpose: the cosines and sines of a token are laid out once for the rows that share them. */
+#include "cpu/k_rope.h"
+
+typedef struct tables {
+    float cosine[2 * MOST_PAIRS + 16], sine[2 * MOST_PAIRS + 16];
+} tables;
+
+/* ---- rope_2d: each half of a head is a head of its own, a quarter of the whole apart */
+
+static void angles_of(const qn_call *c, int64_t token, const double *by, int64_t quarter, int axis, tables *to) {
+    const qn_attr_rope_2d *at = c->attr;
+    double pos = (double)qn_index4(c->src[1 + axis], 0, 0, 0, token), angle[MOST_PAIRS];
+    float sign = at->back ? -1.0f : 1.0f;
+    for (int64_t i = 0; i < quarter; i++) angle[i] = pos * by[i];
+    cos_sin_any(angle, quarter, fabs(pos), 1, sign, to->cosine, to->sine); /* by is at most 1 */
+}
+
+static void turn_2d(const qn_call *c, int64_t token, const tables *by) {
+    const qn_tensor *x = c->src[0], *y = c->dst[0];
+    int64_t d[QN_MAX_RANK], quarter = qn_ne(x, 0) / 4, half = 2 * quarter * (x->dtype == QN_DTYPE_F32 ? 4 : 2);
+    qn_rows it;
+    for (int k = 0; k < x->rank; k++) d[x->rank - 1 - k] = k == 0 || k == 2 ? 1 : qn_ne(x, k);
+    for (qn_rows_begin(&it, x->rank, d); it.live; qn_rows_next(&it)) {
+        const char *from = qn_row(&it, x) + token * qn_nb(x, 2);
+        char *to = qn_row(&it, y) + token * qn_nb(y, 2);
+        for (int axis = 0; axis < 2; axis++, from += half, to += half) {
+#define HALVES_OF(d) turn_halves(d, to, from, quarter, by[axis].cosine, by[axis].sine)
+            QN_BY_FLOAT(x->dtype, HALVES_OF);
+#undef HALVES_OF
+        }
+    }
+}
+
+static void run_2d(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    const qn_tensor *x = c->src[0];
+    int64_t quarter = qn_ne(x, 0) / 4, tokens = qn_ne(x, 2), end = qn_cpu_cut(tokens, s->parts[0], part + 1);
+    double by[MOST_PAIRS];
+    tables both[2];
+    (void)phase;
+    memset(both, 0, sizeof both);
+    for (int64_t i = 0; i < quarter; i++)
+        by[i] = pow((double)((const qn_attr_rope_2d *)c->attr)->freq_base, -(double)i / (double)quarter);
+    for (int64_t token = qn_cpu_cut(tokens, s->parts[0], part); token < end; token++) {
+        for (int axis = 0; axis < 2; axis++) angles_of(c, token, by, quarter, axis, &both[axis]);
+        turn_2d(c, token, both);
+    }
+}
+
+int QN_K(rope_2d)(const qn_call *c, qn_cpu_step *s) {
+    const qn_attr_rope_2d *at = c->attr;
+    const qn_tensor *x = c->src[0], *y = c->dst[0];
+    int64_t count = qn_tensor_count(x), quarter = qn_ne(x, 0) / 4;
+    if (count == 0 || quarter > MOST_PAIRS || !qn_lanes_rows(x) || !qn_lanes_rows(y) || !(at->freq_base >= 1)) return 0;
+    return qn_cpu_by_rows(s, "rope_2d", run_2d, qn_ne(x, 2), 8.0 * (double)count / (double)qn_ne(x, 2), 80.0 * (double)quarter);
+}
+
+/* ---- rope_table */
+
+typedef struct rotary {
+    int token_axis;
+    int64_t heads, width, pairs;
+    int interleaved;
+    float sign;
+} rotary;
+
+static rotary rotary_of(const qn_call *c) {
+    const qn_attr_rope_table *at = c->attr;
+    rotary r = {at->head_dim ? 1 : 2, 1, qn_ne(c->src[0], 0), 0, at->interleaved != 0, 1};
+    if (at->head_dim) {
+        r.heads = r.width / at->head_dim;
+        r.width = at->head_dim;
+    }
+    r.pairs = (at->n_rot ? at->n_rot : r.width) / 2;
+    r.sign = c->op == QN_OP_rope_table_back ? -1.0f : 1.0f;
+    return r;
+}
+
+static int64_t position_of(const rotary *r, const qn_rows *it, const qn_tensor *positions) {
+    int64_t at = 0;
+    int token = it->rank - 1 - r->token_axis;
+    if (!positions) return token < 0 ? 0 : it->index[token];
+    for (int k = 0; k < positions->rank && k <= token; k++)
+        if (qn_ne(positions, k) > 1) at += it->index[token - k] * qn_nb(positions, k);
+    return qn_load_index((qn_dtype)positions->dtype, qn_at(positions, at));
+}
+
+static void load_tables(const qn_call *c, const rotary *r, int64_t position, tables *to) {
+    const qn_tensor *cosines = c->src[1], *sines = c->src[2];
+    const char *co = qn_at(cosines, position * qn_nb(cosines, 1)), *si = qn_at(sines, position * qn_nb(sines, 1));
+    for (int64_t i = 0; i < r->pairs; i += VF_N) {
+        vf_store(to->cosine + i, qn_lanes_at(cosines->dtype, co, i, r->pairs));
+        vf_store(to->sine + i, qn_lanes_at(sines->dtype, si, i, r->pairs) * vf_set1(r->sign));
+    }
+    if (r->interleaved) spread(to->cosine, to->sine, r->pairs);
+}
+
+static void turn_heads(const rotary *r, uint32_t dtype, char *to, const char *from, const tables *by) {
+    int64_t size = dtype == QN_DTYPE_F32 ? 4 : 2, whole = r->width * size, turned = 2 * r->pairs * size;
+    for (int64_t h = 0; h < r->heads; h++, to += whole, from += whole) {
+#define NEIGHBOURS_OF(d) turn_neighbours(d, to, from, 2 * r->pairs, by->cosine, by->sine)
+#define HALVES_OF(d) turn_halves(d, to, from, r->pairs, by->cosine, by->sine)
+        if (r->interleaved) QN_BY_FLOAT(dtype, NEIGHBOURS_OF);
+        else QN_BY_FLOAT(dtype, HALVES_OF);
+        if (to != from && turned < whole) memcpy(to + turned, from + turned, (size_t)(whole - turned));
+    }
+}
+
+static void run_table(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    const qn_tensor *x = c->src[0], *y = c->dst[0], *positions = c->n_src > 3 ? c->src[3] : NULL;
+    rotary r = rotary_of(c);
+    int64_t rows = qn_tensor_count(x) / qn_ne(x, 0), end = qn_cpu_cut(rows, s->parts[0], part + 1), loaded = -1;
+    tables by;
+    qn_rows it;
+    (void)phase;
+    memset(&by, 0, sizeof by);
+    for (qn_rows_begin_at(&it, x->rank, x->shape, qn_cpu_cut(rows, s->parts[0], part)); it.live && it.row < end;
+         qn_rows_next(&it)) {
+        int64_t position = position_of(&r, &it, positions);
+        if (position != loaded) load_tables(c, &r, position, &by);
+        loaded = position;
+        turn_heads(&r, x->dtype, qn_row(&it, y), qn_row(&it, x), &by);
+    }
+}
+
+static int prepare_table(const qn_call *c, qn_cpu_step *s) {
+    const qn_tensor *x = c->src[0], *y = c->dst[0];
+    rotary r = rotary_of(c);
+    int64_t count = qn_tensor_count(x);
+    if (count == 0 || r.pairs > MOST_PAIRS || !qn_lanes_rows(x) || !qn_lanes_rows(y)) return 0;
+    if (qn_tensor_count(c->src[1]) == 0 || !qn_lanes_rows(c->src[1]) || !qn_lanes_rows(c->src[2])) return 0;
+    int64_t n = qn_ne(x, 0);
+    return qn_cpu_by_rows(s, "rope_table rows", run_table, count / n, 8.0 * (double)n, 0);
+}
+int QN_K(rope_table)(const qn_call *c, qn_cpu_step *s) { return prepare_table(c, s); }
+int QN_K(rope_table_back)(const qn_call *c, qn_cpu_step *s) { return prepare_table(c, s); }
