@@ -2,6 +2,7 @@
  *
  *   vd_low, vd_high        the first and the second half of a vf      vd_load, vd_store   any address
  *   vd_fma(a, b, c)        a b + c                                    vd_sum              over the lanes, always in the same order
+ *   vf_of_wide             two vd as a vf
  *   vd_set1, vd_max        b when either is NaN                       vd_exp              of x <= 700, to 3 ulp; 0 below -700 */
 #ifndef QN_CPU_SIMD_SIMD_WIDE_H
 #define QN_CPU_SIMD_SIMD_WIDE_H
@@ -67,6 +68,16 @@ static inline vd vd_exp(vd x) {
     p = vd_fma(vd_fma(p, r, vd_set1(1.0)), r, vd_set1(1.0));
     vd power = (vd)(((vl)z << 52) + ((int64_t)1023 << 52));
     return vd_select(x < vd_set1(-700.0), vd_zero(), p * power);
+}
+
+/* Two vd as a vf, each lane rounded once. */
+static inline vf vf_of_wide(vd low, vd high) {
+    float t[VF_N];
+    for (int i = 0; i < VF_N / 2; i++) {
+        t[i] = (float)low[i];
+        t[VF_N / 2 + i] = (float)high[i];
+    }
+    return vf_load(t);
 }
 
 /* Halves of the lanes are added until one is left. */
