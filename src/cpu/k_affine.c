@@ -161,6 +161,7 @@ int QN_K(affine_matmul)(const qn_call *c, qn_cpu_step *s) {
     qn_gemm_cut cut = qn_gemm_plan(&g);
     qn_gemm_step(s, &cut, run_product);
     s->name = "gemm f32 of affine codes";
+    qn_affine_few(c, s);
     return 1;
 }
 

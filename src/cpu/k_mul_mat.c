@@ -1,7 +1,23 @@
-/* mul_mat of plain floats: a few rows of activations as streams of packed weights, else the blocked product. */
+/* mul_mat in f32: a few rows of activations as streams of packed weights, else the blocked product. Weights in blocks, where a call
+ * asks that activations not be rounded, are decoded on the way. */
+#include "cpu/k_codec.h"
+#include "cpu/k_decoded.h"
 #include "cpu/k_stream.h"
 
 /* ---- Many rows */
+
+static void decode_row(const qn_gemm_side *side, int64_t row, int64_t first, int n, float *to) {
+    const qn_dtype_info *d = qn_dtype_describe((qn_dtype)side->dtype);
+    const char *blocks = side->data + row * side->along + first / d->block * d->bytes;
+    qn_codec_decode(side->dtype, (const uint8_t *)blocks, (n + d->block - 1) / d->block * d->block, to);
+}
+
+static void fetch_blocks(const qn_gemm_side *side, int64_t batch, int64_t first, int64_t count, int64_t first_k, int depth,
+                         float *panel, int step) {
+    qn_gemm_side here = *side;
+    here.data += batch;
+    qn_decoded_turn(&here, decode_row, first, count, first_k, depth, panel, step);
+}
 
 /* The rows of b are the rows of the product, so that lanes lie along y. */
 static int describe(const qn_call *c, qn_gemm *g) {
@@ -9,6 +25,11 @@ static int describe(const qn_call *c, qn_gemm *g) {
     *g = (qn_gemm){.c = qn_at(y, 0), .c_dtype = y->dtype, .m = qn_ne(b, 1), .n = qn_ne(a, 1), .k = qn_ne(a, 0)};
     g->a = (qn_gemm_side){.data = qn_at(b, 0), .along = qn_nb(b, 1), .deep = qn_nb(b, 0), .dtype = b->dtype};
     g->b = (qn_gemm_side){.data = qn_at(a, 0), .along = qn_nb(a, 1), .deep = qn_nb(a, 0), .dtype = a->dtype};
+    if (qn_is_block(a->dtype)) {
+        const qn_dtype_info *d = qn_dtype_describe((qn_dtype)a->dtype);
+        if (QN_DECODED_RUN % d->block || qn_nb(a, 0) != d->bytes) return 0;
+        g->b.fetch = fetch_blocks;
+    }
     g->c_row = qn_nb(y, 1);
     g->c_column = qn_nb(y, 0);
     for (int i = 3; i > 1; i--) { /* a group of b's batches shares one of a's */
@@ -132,7 +153,7 @@ int QN_K(mul_mat_floats)(const qn_call *c, qn_cpu_step *s) {
     if (!describe(c, &g)) return 0;
     qn_gemm_cut cut = qn_gemm_plan(&g);
     qn_gemm_step(s, &cut, run_many);
-    int plain = y->dtype == QN_DTYPE_F32 && qn_nb(y, 0) == 4 && qn_ne(a, 1) >= QN_GEMM_WIDE;
+    int plain = !qn_is_block(a->dtype) && y->dtype == QN_DTYPE_F32 && qn_nb(y, 0) == 4 && qn_ne(a, 1) >= QN_GEMM_WIDE;
     if (plain && (s->constant & 1u) && qn_ne(b, 2) / qn_ne(a, 2) * qn_ne(b, 1) <= QN_STREAM_ROWS) prepare_few(c, s);
     return 1;
 }

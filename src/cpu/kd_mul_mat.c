@@ -1,5 +1,5 @@
-/* mul_mat: rows of activations times rows of weights. Weights in blocks are multiplied as such; those of plain floats are
- * k_mul_mat.c's. */
+/* mul_mat: rows of activations times rows of weights. Weights in blocks are multiplied as such, with activations in 8 bits; those of
+ * plain floats, and calls that ask for f32, are k_mul_mat.c's. */
 #include "cpu/kd_quant.h"
 
 /* ---- Blocks. A run is a matrix and the rows of activations, one after the other, that share it; rows are numbered over all batches. */
@@ -113,9 +113,12 @@ static int prepare_blocks(const qn_call *c, qn_cpu_step *s) {
 int QN_K(mul_mat_floats)(const qn_call *c, qn_cpu_step *s); /* k_mul_mat.c */
 #endif
 
+enum { PREC_F32 = 10 };
+
 int QN_K(mul_mat)(const qn_call *c, qn_cpu_step *s) {
+    const qn_attr_mul_mat *at = c->attr;
     if (qn_tensor_count(c->dst[0]) == 0) return 0;
-    if (qn_is_block(c->src[0]->dtype)) return prepare_blocks(c, s);
+    if (qn_is_block(c->src[0]->dtype) && at->prec != PREC_F32) return prepare_blocks(c, s);
 #ifdef QN_FULL_LEVEL
     return QN_K(mul_mat_floats)(c, s);
 #else
