@@ -1,5 +1,6 @@
-/* The tile registers of AMX: eight of up to 16 rows of 64 bytes, for products of bytes summed in 32 bits. Numbers of registers are
- * literals. The instructions are written out, because compilers of our range know neither what they read nor what they write. */
+/* The tile registers of AMX: eight of up to 16 rows of 64 bytes, for products of bytes summed in 32 bits and of bf16 summed in
+ * f32. Numbers of registers are literals. The instructions are written out, because compilers of our range know neither what
+ * they read nor what they write. */
 #ifndef QN_CPU_SIMD_SIMD_TILE_H
 #define QN_CPU_SIMD_SIMD_TILE_H
 
@@ -21,5 +22,8 @@ static inline void tile_end(void) { __asm__ volatile("tilerelease"); }
 /* c[i][j] += the sum over k of a[i][k] b[k / 4][4 j + k % 4]; of what signs a's and b's bytes are: ss, su, us, uu */
 #define TILE_DOT_OF(signs, c, a, b) __asm__ volatile("tdpb" #signs "d %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
 #define TILE_DOT(c, a, b) TILE_DOT_OF(su, c, a, b)
+/* c[i][j] += the sum over k of a[i][k] b[k / 2][2 j + k % 2], all bf16: the even and the odd k are a chain of fused
+ * multiply-adds each, whose sum is added to c. Rounded to nearest even; numbers below the normal ones count as zero. */
+#define TILE_DOT_B(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
 
 #endif
