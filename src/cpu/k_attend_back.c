@@ -1,7 +1,9 @@
-/* attention_back and flash_attn_back. A part takes whole key heads: their dk and dv, and the dq of the queries that read them, so that nothing is shared.
+/* attention_back and flash_attn_back. A part takes whole key heads: their dk and dv, and the dq of the queries that read them, so that
+ * nothing is shared. Where key heads are few, each is split: some tiles of its rows to a part, which sums its own dk and dv, and a second
+ * phase adds those up in their order.
  * A tile of rows goes over the keys twice: for its sums, and for the gradients. With P the weights and D = <g, result> less the
  * gradient of the logarithm of their sum: dv = PT g, dS = P (g vT - D), dX = scale dS bend, dq = dX k, dk = dXT q. A sink is one more
- * key, whose value is zero; its gradient is summed by heads and batches first, and those by a second phase. A mask's gradient is a sum
+ * key, whose value is zero; its gradient is summed by heads, batches and splits first, and those by a last phase. A mask's gradient is a sum
  * over heads: who wants it gets one part. */
 #include <math.h>
 
@@ -233,23 +235,28 @@ static void run_tile(const back *b, const qn_attend_place *at, const slot *s) {
     }
 }
 
-static void run_head(const back *b, const slot *s, int64_t batch, int64_t head) {
+/* Some tiles of a key head; what they add to dk and dv stays in the slot. */
+static void run_split(const back *b, const slot *s, int64_t batch, int64_t head, int64_t split, int64_t splits) {
     const qn_attend *a = &b->a;
-    int64_t deep = whole_vectors(a->deep), wide = whole_vectors(a->wide), rows = a->queries * a->group;
-    memset(s->dk, 0, (size_t)(a->keys * deep) * sizeof *s->dk);
-    memset(s->dv, 0, (size_t)(a->keys * wide) * sizeof *s->dv);
+    int64_t rows = a->queries * a->group, tiles = (rows + ROWS - 1) / ROWS, end = qn_cpu_cut(tiles, splits, split + 1);
+    memset(s->dk, 0, (size_t)(a->keys * whole_vectors(a->deep)) * sizeof *s->dk);
+    memset(s->dv, 0, (size_t)(a->keys * whole_vectors(a->wide)) * sizeof *s->dv);
     for (int i = 0; i < ROWS; i++) s->ones[i] = 1;
     for (int64_t h = head * a->group; b->dsinks && h < (head + 1) * a->group; h++) b->dsinks[batch * a->heads + h] = 0;
-    for (int64_t first = 0; first < rows; first += ROWS) {
+    for (int64_t tile = qn_cpu_cut(tiles, splits, split); tile < end; tile++) {
+        int64_t first = tile * ROWS;
         qn_attend_place at = {batch, head, first, rows - first < ROWS ? (int)(rows - first) : ROWS};
         run_tile(b, &at, s);
     }
-    for (int64_t j = 0; j < a->keys; j++) {
-        char *k = (char *)(uintptr_t)qn_attend_row(&b->dk, batch, head, j),
-             *v = (char *)(uintptr_t)qn_attend_row(&b->dv, batch, head, j);
-        qn_copy_row(QN_DTYPE_F32, (const char *)(s->dk + j * deep), b->dk.dtype, k, a->deep);
-        qn_copy_row(QN_DTYPE_F32, (const char *)(s->dv + j * wide), b->dv.dtype, v, a->wide);
-    }
+}
+
+/* Row j of dk and dv, from the sums of a slot. */
+static void put_sums(const back *b, const slot *s, int64_t batch, int64_t head, int64_t j) {
+    const qn_attend *a = &b->a;
+    char *k = (char *)(uintptr_t)qn_attend_row(&b->dk, batch, head, j),
+         *v = (char *)(uintptr_t)qn_attend_row(&b->dv, batch, head, j);
+    qn_copy_row(QN_DTYPE_F32, (const char *)(s->dk + j * whole_vectors(a->deep)), b->dk.dtype, k, a->deep);
+    qn_copy_row(QN_DTYPE_F32, (const char *)(s->dv + j * whole_vectors(a->wide)), b->dv.dtype, v, a->wide);
 }
 
 static back back_of(const qn_call *c) {
@@ -262,26 +269,77 @@ static back back_of(const qn_call *c) {
     return b;
 }
 
-static void run_heads(const back *b, void *workspace, int64_t parts, int64_t part) {
-    int64_t key_heads = b->a.heads / b->a.group, units = b->a.batches * key_heads, end = qn_cpu_cut(units, parts, part + 1);
-    slot at = slot_at(&b->a, NULL);
-    at = slot_at(&b->a, (float *)workspace + at.floats * part);
-    for (int64_t u = qn_cpu_cut(units, parts, part); u < end; u++) run_head(b, &at, u / key_heads, u % key_heads);
+enum { N_SINKS, N_SPLITS }; /* where in the workspace, in bytes, the sums of the sinks begin, 0: nowhere; splits of a key head */
+
+static slot slot_of(const back *b, void *workspace, int64_t part) {
+    return slot_at(&b->a, (float *)workspace + slot_at(&b->a, NULL).floats * part);
+}
+
+/* Each split has a part, and so a slot, of its own. */
+static void run_heads(const back *whole, const qn_cpu_step *s, void *workspace, int64_t part) {
+    const qn_attend *a = &whole->a;
+    int64_t key_heads = a->heads / a->group, splits = s->n[N_SPLITS], units = a->batches * key_heads * splits;
+    slot at = slot_of(whole, workspace, part);
+    for (int64_t u = qn_cpu_cut(units, s->parts[0], part), end = qn_cpu_cut(units, s->parts[0], part + 1); u < end; u++) {
+        int64_t batch = u / splits / key_heads, head = u / splits % key_heads;
+        back b = *whole;
+        if (b.dsinks) b.dsinks += u % splits * a->batches * a->heads;
+        run_split(&b, &at, batch, head, u % splits, splits);
+        for (int64_t j = 0; splits == 1 && j < a->keys; j++) put_sums(&b, &at, batch, head, j);
+    }
+}
+
+static void add_row(float *to, const float *from, int64_t n) {
+    for (int64_t i = 0; i < n; i += VF_N) vf_store(to + i, vf_load(to + i) + vf_load(from + i));
+}
+
+/* Rows of dk and dv: the sums of all splits go onto those of the first. */
+static void add_splits(const back *b, const qn_cpu_step *s, void *workspace, int64_t part) {
+    const qn_attend *a = &b->a;
+    int64_t key_heads = a->heads / a->group, splits = s->n[N_SPLITS], rows = a->batches * key_heads * a->keys;
+    int64_t deep = whole_vectors(a->deep), wide = whole_vectors(a->wide), end = qn_cpu_cut(rows, s->parts[1], part + 1);
+    for (int64_t r = qn_cpu_cut(rows, s->parts[1], part); r < end; r++) {
+        int64_t unit = r / a->keys, j = r % a->keys;
+        slot first = slot_of(b, workspace, unit * splits);
+        for (int64_t k = 1; k < splits; k++) {
+            slot more = slot_of(b, workspace, unit * splits + k);
+            add_row(first.dk + j * deep, more.dk + j * deep, deep);
+            add_row(first.dv + j * wide, more.dv + j * wide, wide);
+        }
+        put_sums(b, &first, unit / key_heads, unit % key_heads, j);
+    }
 }
 
 static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
-    (void)phase;
     back b = back_of(c);
-    run_heads(&b, c->workspace, s->parts[0], part);
+    if (phase == 0) run_heads(&b, s, c->workspace, part);
+    else add_splits(&b, s, c->workspace, part);
 }
 
-static int plan(const qn_attend *a, qn_cpu_step *s, const char *name, qn_cpu_run_fn run_part) {
+/* The most parts there may be: each has the sums of a whole key head. */
+static int64_t most_parts(int64_t floats) {
+    int64_t most = (1 << 24) / floats;
+    return most < 16 ? 16 : most > 64 ? 64 : most;
+}
+
+static int plan(const qn_attend *a, qn_cpu_step *s, const char *name, qn_cpu_run_fn run_part, int alone) {
     if (a->deep > 4096 || a->wide > 4096 || a->keys > 1 << 20) return 0;
-    int64_t units = a->batches * (a->heads / a->group);
-    double flops = 14.0 * (double)(a->deep + a->wide) * (double)a->keys * (double)(a->queries * a->group);
-    qn_cpu_by_rows(s, name, run_part, units, 0, flops);
-    if (s->parts[0] > 16) s->parts[0] = 16; /* each has the sums of a whole key head */
-    s->workspace = (size_t)(slot_at(a, NULL).floats * 4 * s->parts[0]);
+    int64_t units = a->batches * (a->heads / a->group), floats = slot_at(a, NULL).floats, splits = 1;
+    int64_t rows = a->queries * a->group, tiles = rows / ROWS + (rows % ROWS != 0), most = alone ? 1 : most_parts(floats);
+    double flops = 14.0 * (double)(a->deep + a->wide) * (double)a->keys * (double)rows;
+    if (units < most && tiles > 1) { /* units times tiles fits: the output has as many rows */
+        int64_t wanted = qn_cpu_parts(units * tiles, 0, flops / (double)tiles);
+        if (wanted > most) wanted = most;
+        if (wanted / units > 1) splits = wanted / units < tiles ? wanted / units : tiles;
+    }
+    qn_cpu_by_rows(s, name, run_part, units * splits, 0, flops / (double)splits);
+    if (splits > 1) {
+        s->parts[0] = units * splits;
+        s->parts[1] = qn_cpu_parts(units * a->keys, 4.0 * (double)(a->deep + a->wide) * (double)splits, 0);
+        s->n_phases = 2;
+    } else if (s->parts[0] > most) s->parts[0] = most;
+    s->n[N_SPLITS] = splits;
+    s->workspace = (size_t)(floats * 4 * s->parts[0]);
     return 1;
 }
 
@@ -298,12 +356,10 @@ static int takes(const qn_call *c) {
 int QN_K(attention_back)(const qn_call *c, qn_cpu_step *s) {
     if (!takes(c) || ((const qn_attr_attention_back *)c->attr)->q_offset > INT64_MAX / 4) return 0;
     back b = back_of(c);
-    return plan(&b.a, s, "attention_back", run);
+    return plan(&b.a, s, "attention_back", run, 0);
 }
 
 /* ---- flash_attn_back */
-
-enum { N_SINKS }; /* where in the workspace, in bytes, the sums of the sinks begin; 0: nowhere */
 
 static back flash_of(const qn_call *c, const qn_cpu_step *s) {
     back b = {.a = qn_attend_flash(c, c->src[4], c->src[5]),
@@ -318,14 +374,19 @@ static back flash_of(const qn_call *c, const qn_cpu_step *s) {
 
 static void run_flash(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     back b = flash_of(c, s);
+    int64_t splits = s->n[N_SPLITS];
     if (phase == 0) {
         if (b.dmask) qn_fill(b.dmask, 0);
-        run_heads(&b, c->workspace, s->parts[0], part);
+        run_heads(&b, s, c->workspace, part);
+        return;
+    }
+    if (splits > 1 && phase == 1) {
+        add_splits(&b, s, c->workspace, part);
         return;
     }
     for (int64_t h = 0; h < b.a.heads; h++) {
         double sum = 0;
-        for (int64_t batch = 0; batch < b.a.batches; batch++) sum += b.dsinks[batch * b.a.heads + h];
+        for (int64_t i = 0; i < b.a.batches * splits; i++) sum += b.dsinks[i * b.a.heads + h];
         qn_put4(c->dst[4], 0, 0, 0, h, sum);
     }
 }
@@ -339,15 +400,10 @@ int QN_K(flash_attn_back)(const qn_call *c, qn_cpu_step *s) {
         if (!c->dst[i] || !qn_lanes_rows(c->dst[i])) return 0;
     if ((mask && !qn_lanes_rows(mask)) || (dmask && !qn_lanes_rows(dmask))) return 0;
     qn_attend a = qn_attend_flash(c, mask, c->src[5]);
-    if (!plan(&a, s, "flash_attn_back", run_flash)) return 0;
-    if (dmask) {
-        s->parts[0] = 1;
-        s->workspace = (size_t)(slot_at(&a, NULL).floats * 4);
-    }
+    if (!plan(&a, s, "flash_attn_back", run_flash, dmask != NULL)) return 0;
     if (c->n_dst <= 4 || !c->dst[4] || !c->src[5]) return 1;
     s->n[N_SINKS] = (int64_t)s->workspace; /* a multiple of 64 */
-    s->workspace += (size_t)(a.batches * a.heads) * sizeof(double);
-    s->n_phases = 2;
-    s->parts[1] = 1;
+    s->workspace += (size_t)(s->n[N_SPLITS] * a.batches * a.heads) * sizeof(double);
+    s->parts[s->n_phases++] = 1;
     return 1;
 }

@@ -1,6 +1,6 @@
 /* Copies with an index map on each axis: pad, pad_back without wrapping, pad_reflect_1d, roll; and rows of one value: fill, one_hot. Rows
  * that lie side by side go in runs; elements are bytes here, whatever they mean. Rows of which a part is kept: diag_mask_inf,
- * diag_mask_zero, tri, attention_mask. Copies side by side: join. The gradient of a sum or mean, which is a value or a row again and again: reduce_back. */
+ * diag_mask_zero, tri, attention_mask. Copies side by side: join. A region of a copy written or added onto: set, acc. The gradient of a sum or mean, which is a value or a row again and again: reduce_back. */
 #include <math.h>
 
 #include "cpu/k_copy.h"
@@ -301,6 +301,66 @@ int QN_K(join)(const qn_call *c, qn_cpu_step *s) {
         bytes += (double)qn_tensor_count(c->src[i]) * (double)l.size * 2;
     }
     return s->n[0] ? qn_cpu_by_rows(s, "join copies", run_join, s->n[0], bytes / (double)s->n[0], 0) : 0;
+}
+
+/* ---- set and acc: a copy, unless it is there already, and then what lies over a region of it */
+
+static void run_base(const qn_call *c, const qn_cpu_step *s, int64_t part) {
+    qn_copy_loops l;
+    if (qn_op_in_place(c->dst[0], c->src[0]) || !qn_copy_plan(c->dst[0], c->src[0], &l)) return;
+    qn_copy_units(&l, qn_cpu_cut(l.units, s->parts[0], part), qn_cpu_cut(l.units, s->parts[0], part + 1));
+}
+
+static void run_set(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    qn_tensor view = qn_op_region_view(c->attr, c->dst[0], c->src[0], c->src[1]);
+    qn_copy_loops l;
+    if (phase == 0) run_base(c, s, part);
+    else if (qn_copy_plan(&view, c->src[1], &l))
+        qn_copy_units(&l, qn_cpu_cut(l.units, s->parts[1], part), qn_cpu_cut(l.units, s->parts[1], part + 1));
+}
+
+static void run_acc(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    const qn_tensor *b = c->src[1];
+    qn_tensor view = qn_op_region_view(c->attr, c->dst[0], c->src[0], b);
+    int64_t rows = rows_of(b), end = qn_cpu_cut(rows, s->parts[1], part + 1);
+    qn_rows it;
+    if (phase == 0) {
+        run_base(c, s, part);
+        return;
+    }
+    for (qn_rows_begin_at(&it, b->rank, b->shape, qn_cpu_cut(rows, s->parts[1], part)); it.live && it.row < end;
+         qn_rows_next(&it)) {
+        char *to = qn_row(&it, &view);
+        for (int64_t i = 0; i < it.n; i += VF_N)
+            qn_lanes_put_at(QN_DTYPE_F32, to, i,
+                            qn_lanes_at(QN_DTYPE_F32, to, i, it.n) + qn_lanes_at(QN_DTYPE_F32, qn_row(&it, b), i, it.n), it.n);
+    }
+}
+
+/* The copy comes first; `units` of the region, so many bytes in all, are cut by the second phase. */
+static int prepare_region(const qn_call *c, qn_cpu_step *s, const char *name, qn_cpu_run_fn run, int64_t units) {
+    const qn_tensor *a = c->src[0], *b = c->src[1];
+    double size = (double)qn_op_dtype_bytes(a->dtype);
+    qn_copy_loops l;
+    if (!qn_copy_plan(c->dst[0], a, &l)) return 0;
+    qn_cpu_by_rows(s, name, run, l.units, 2 * size * (double)qn_tensor_count(a) / (double)l.units, 0);
+    s->n_phases = 2;
+    s->parts[1] = qn_cpu_parts(units, 3 * size * (double)qn_tensor_count(b) / (double)units, 0);
+    return 1;
+}
+
+int QN_K(set)(const qn_call *c, qn_cpu_step *s) {
+    qn_copy_loops l;
+    if (is_empty(c->src[0]) || is_empty(c->src[1]) || !qn_cpu_is_dense(c->dst[0])) return 0;
+    qn_tensor view = qn_op_region_view(c->attr, c->dst[0], c->src[0], c->src[1]);
+    return qn_copy_plan(&view, c->src[1], &l) && prepare_region(c, s, "set copies", run_set, l.units);
+}
+
+int QN_K(acc)(const qn_call *c, qn_cpu_step *s) {
+    const qn_tensor *b = c->src[1];
+    if (is_empty(c->src[0]) || is_empty(b) || !qn_cpu_is_dense(c->dst[0])) return 0;
+    if (b->dtype != QN_DTYPE_F32 || c->dst[0]->dtype != QN_DTYPE_F32 || !is_row(b)) return 0;
+    return prepare_region(c, s, "acc rows", run_acc, rows_of(b));
 }
 
 /* ---- reduce_back of sums and means, f32: every element of x has the gradient of the sum it went into */

@@ -19,6 +19,9 @@ static inline int qn_op_in_place(const qn_tensor *y, const qn_tensor *a) {
 /* The same tensor with axes of extent 1 in front until it has QN_MAX_RANK, so that axes of two tensors pair up by number. */
 qn_tensor qn_op_tensor_widen(const qn_tensor *t);
 
+/* What set and acc write with b, as a view of y, which must be dense. attr: of either. */
+qn_tensor qn_op_region_view(const void *attr, const qn_tensor *y, const qn_tensor *a, const qn_tensor *b);
+
 /* Rejects a shape attribute with a negative extent, more bytes than 64 bits count, or a partial block; gives its elements. */
 qn_status qn_op_shape_check(qn_infer_call *c, const char *attr, const qn_dims *shape, uint32_t dtype, int64_t *count);
 /* Rejects an attribute that lists anything but one number per axis of source 0, or none where it may be left out. */

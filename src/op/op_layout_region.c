@@ -145,6 +145,19 @@ static qn_attr_set region_attr(const void *attr) {
     return at;
 }
 
+qn_tensor qn_op_region_view(const void *attr, const qn_tensor *y, const qn_tensor *a, const qn_tensor *b) {
+    qn_attr_set at = region_attr(attr);
+    window w = region_of(&at, a->rank, a->shape, b->rank, b->shape, a->dtype);
+    qn_tensor view = *y;
+    view.offset += w.offset;
+    view.rank = b->rank;
+    for (int i = 0; i < b->rank; i++) {
+        view.shape[i] = b->shape[i];
+        view.stride[i] = w.stride[i];
+    }
+    return view;
+}
+
 qn_status qn_infer_region(qn_infer_call *c) {
     qn_attr_set at = region_attr(c->attr);
     const qn_tensor *a = c->src[0], *b = c->src[1];
