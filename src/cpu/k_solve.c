@@ -1,4 +1,7 @@
-/* solve_tri in f32: some right sides at a time along the lanes, in double, from the first row of the matrix to the last. */
+/* solve_tri in f32: some right sides at a time along the lanes, in double, from the first row of the matrix to the last. solve: the steps
+ * of the reference, but the matrix is eliminated once for all right sides, which lie along the lanes as its rows do. */
+#include <math.h>
+
 #include "cpu/kernel.h"
 #include "cpu/simd/simd_wide.h"
 
@@ -46,5 +49,73 @@ int QN_K(solve_tri)(const qn_call *c, qn_cpu_step *s) {
     int64_t units = count / (n * columns) * ((columns + VF_N - 1) / VF_N);
     qn_cpu_by_rows(s, "solve_tri lanes", run, units, 0, (double)n * (double)n * VF_N);
     s->workspace = (size_t)(n * VF_N * s->parts[0]) * sizeof(double);
+    return 1;
+}
+
+/* ---- solve */
+
+/* to -= times from */
+static void take_off(double *to, const double *from, double times, int64_t n) {
+    vd by = vd_set1(times);
+    int64_t k = 0;
+    for (; k + VF_N / 2 <= n; k += VF_N / 2) vd_store(to + k, vd_load(to + k) - by * vd_load(from + k));
+    for (; k < n; k++) to[k] -= times * from[k];
+}
+
+static void swap(double *a, double *b, int64_t n) {
+    for (int64_t k = 0; k < n; k++) {
+        double keep = a[k];
+        a[k] = b[k];
+        b[k] = keep;
+    }
+}
+
+/* f: the matrix, x: its right sides, which become the solutions. */
+static void eliminate(double *f, double *x, int64_t n, int64_t columns) {
+    for (int64_t p = 0; p < n; p++) {
+        int64_t best = p;
+        for (int64_t i = p + 1; i < n; i++)
+            if (fabs(f[i * n + p]) > fabs(f[best * n + p])) best = i;
+        if (best != p) {
+            swap(f + p * n, f + best * n, n);
+            swap(x + p * columns, x + best * columns, columns);
+        }
+        for (int64_t i = p + 1; i < n; i++) {
+            double times = f[i * n + p] / f[p * n + p];
+            take_off(f + i * n + p + 1, f + p * n + p + 1, times, n - p - 1);
+            take_off(x + i * columns, x + p * columns, times, columns);
+        }
+    }
+    for (int64_t i = n - 1; i >= 0; i--) {
+        for (int64_t k = i + 1; k < n; k++) take_off(x + i * columns, x + k * columns, f[i * n + k], columns);
+        for (int64_t j = 0; j < columns; j++) x[i * columns + j] /= f[i * n + i];
+    }
+}
+
+static void run_solve(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    int64_t n = qn_ne(c->src[0], 0), columns = qn_ne(c->src[1], 0), cells = n * columns;
+    int64_t many = qn_tensor_count(c->src[1]) / cells, u = qn_cpu_cut(many, s->parts[0], part);
+    int turned = ((const qn_attr_solve *)c->attr)->transpose;
+    double *f = (double *)c->workspace + part * (n * n + cells), *x = f + n * n;
+    (void)phase;
+    for (int64_t end = qn_cpu_cut(many, s->parts[0], part + 1); u < end; u++) {
+        const float *a = (const float *)(const void *)qn_at(c->src[0], u * n * n * 4),
+                    *b = (const float *)(const void *)qn_at(c->src[1], u * cells * 4);
+        float *to = (float *)(void *)qn_at(c->dst[0], u * cells * 4);
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t k = 0; k < n; k++) f[i * n + k] = (double)(turned ? a[k * n + i] : a[i * n + k]);
+        for (int64_t i = 0; i < cells; i++) x[i] = (double)b[i];
+        eliminate(f, x, n, columns);
+        for (int64_t i = 0; i < cells; i++) to[i] = (float)x[i];
+    }
+}
+
+int QN_K(solve)(const qn_call *c, qn_cpu_step *s) {
+    const qn_tensor *a = c->src[0], *b = c->src[1];
+    int64_t n = qn_ne(a, 0), columns = qn_ne(b, 0), count = qn_tensor_count(b);
+    if (!is_plain(a) || !is_plain(b) || !is_plain(c->dst[0]) || count == 0) return 0;
+    qn_cpu_by_rows(s, "elimination", run_solve, count / (n * columns), 0, (double)n * (double)n * (double)(n + 2 * columns));
+    if (s->parts[0] > 8) s->parts[0] = 8;
+    s->workspace = (size_t)(s->parts[0] * (n * n + n * columns)) * sizeof(double);
     return 1;
 }
