@@ -1,5 +1,7 @@
-/* Images resized (upscale), the gradient of that (upscale_back), and images cut into the patches under a kernel (im2col). */
+/* Images resized (upscale), the gradient of that (upscale_back), images cut into the patches under a kernel (im2col),
+ * and patches folded back (im2col_back). */
 #include "cpu/k_copy.h"
+#include "cpu/k_gemm.h"
 #include "op/op_resize.h"
 #include "op/op_window.h"
 
@@ -274,5 +276,100 @@ int QN_K(im2col)(const qn_call *c, qn_cpu_step *s) {
     patches p = patches_of(c);
     qn_cpu_by_rows(s, "im2col rows", run_patches, p.batch * p.w.of[1].out * p.w.of[0].out, (double)p.length * 12, 0);
     s->workspace = p.from == p.to ? 0 : in_lines(p.length * 4) * (size_t)s->parts[0];
+    return 1;
+}
+
+/* ---- im2col_back: patches of some channels and a row of positions are turned, so that lanes lie along the row, and each tap is then a
+ * run of neighbours that is added to a run of the image. An element is summed by one unit, over positions from first to last. */
+
+enum { DEPTH = 256, WIDE = 64 }; /* most taps of some channels, unless one has more, and positions turned at a time */
+
+static patches patches_back_of(const qn_call *c) {
+    const qn_attr_im2col_back *at = c->attr;
+    int axes = at->is_2d ? 2 : 1;
+    patches p = {.from = c->src[0]->dtype, .to = c->dst[0]->dtype};
+    qn_extents x = qn_extents_of(c->dst[0]);
+    if (at->is_2d) p.w = (qn_windows)QN_WINDOWS_2D(at);
+    else p.w = (qn_windows)QN_WINDOWS_1D(at);
+    qn_windows_fit(&p.w, axes, &x, c->src[1]);
+    p.channels = qn_ne(c->dst[0], axes);
+    p.batch = qn_ne(c->dst[0], axes + 1);
+    p.length = p.channels * p.w.of[0].taps * p.w.of[1].taps;
+    return p;
+}
+
+static int64_t channels_of(const patches *p) {
+    int64_t taps = p->w.of[0].taps * p->w.of[1].taps, some = taps > DEPTH ? 1 : DEPTH / taps;
+    return some < p->channels ? some : p->channels;
+}
+
+/* One tap at `n` positions, the first of which falls on sample x of a row; those beyond its ends are padding. */
+static void add_tap(const qn_window *w, const float *from, int n, int64_t x, float *row) {
+    if (w->stride == 1 && n == VF_N && x >= 0 && x + VF_N <= w->in) {
+        vf_store(row + x, vf_load(row + x) + vf_load(from));
+    } else if (w->stride == 1) {
+        int64_t first = x < 0 ? -x : 0, end = w->in - x < n ? w->in - x : n;
+        if (first >= end) return;
+        int some = (int)(end - first);
+        vf_storen(row + x + first, vf_loadn(row + x + first, some) + vf_loadn(from + first, some), some);
+    } else
+        for (int i = 0; i < n; i++, x += w->stride)
+            if (x >= 0 && x < w->in) row[x] += from[i];
+}
+
+/* Positions [first, first + count) of output row oh, whose turned taps of `some` channels lie in panels. Taps of one row that are
+ * neighbours overlap: between them come all other rows, so that none waits for the one before it to be written. */
+static void add_panels(const patches *p, const float *panel, int64_t some, int64_t oh, int64_t first, int64_t count,
+                       float *image) {
+    const qn_window *w = &p->w.of[0], *h = &p->w.of[1];
+    for (int64_t done = 0; done < count; done += VF_N, panel += some * h->taps * w->taps * VF_N) {
+        int n = count - done < VF_N ? (int)(count - done) : VF_N;
+        for (int64_t kw = 0; kw < w->taps; kw++) {
+            int64_t x = qn_window_sample(w, first + done, kw);
+            for (int64_t kh = 0; kh < h->taps; kh++) {
+                int64_t y = qn_window_sample(h, oh, kh);
+                const float *from = panel + (kh * w->taps + kw) * VF_N;
+                for (int64_t c = 0; c < some && y >= 0 && y < h->in; c++)
+                    add_tap(w, from + c * h->taps * w->taps * VF_N, n, x, image + (c * h->in + y) * w->in);
+            }
+        }
+    }
+}
+
+static void run_fold(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    patches p = patches_back_of(c);
+    const qn_window *w = &p.w.of[0], *h = &p.w.of[1];
+    int64_t most = channels_of(&p), blocks = (p.channels + most - 1) / most, taps = w->taps * h->taps, plane = h->in * w->in;
+    int64_t size = p.from == QN_DTYPE_F32 ? 4 : 2, units = p.batch * blocks;
+    float *panel = (float *)(void *)((char *)c->workspace + in_lines(most * taps * WIDE * 4) * (size_t)part);
+    qn_gemm_fetch_fn turn = qn_gemm_plain_fetch(p.from, p.length * size, size, most * taps);
+    (void)phase;
+    for (int64_t u = qn_cpu_cut(units, s->parts[0], part), end = qn_cpu_cut(units, s->parts[0], part + 1); u < end; u++) {
+        int64_t n = u / blocks, first = u % blocks * most, some = p.channels - first < most ? p.channels - first : most;
+        float *image = (float *)(void *)qn_at(c->dst[0], (n * p.channels + first) * plane * 4);
+        memset(image, 0, (size_t)(some * plane) * sizeof *image);
+        for (int64_t r = 0; r < h->out * w->out;) {
+            int64_t ow = r % w->out, count = w->out - ow < WIDE ? w->out - ow : WIDE;
+            qn_gemm_side side = {.data = qn_at(c->src[0], (n * h->out * w->out + r) * p.length * size),
+                                 .along = p.length * size,
+                                 .deep = size,
+                                 .dtype = p.from};
+            turn(&side, 0, 0, count, first * taps, (int)(some * taps), panel, VF_N);
+            add_panels(&p, panel, some, r / w->out, ow, count, image);
+            r += count;
+        }
+    }
+}
+
+int QN_K(im2col_back)(const qn_call *c, qn_cpu_step *s) {
+    const qn_tensor *g = c->src[0], *dx = c->dst[0];
+    if (qn_tensor_count(g) == 0 || !is_f32_dense(dx) || qn_tensor_count(dx) == 0) return 0;
+    if (!qn_lanes_float(g->dtype) || !qn_cpu_is_dense(g)) return 0;
+    patches p = patches_back_of(c);
+    int64_t taps = p.w.of[0].taps * p.w.of[1].taps, most = channels_of(&p), positions = p.w.of[0].out * p.w.of[1].out;
+    if (taps > 1 << 16 || p.w.of[0].stride < 1) return 0;
+    qn_cpu_by_rows(s, "im2col_back by channels", run_fold, p.batch * ((p.channels + most - 1) / most),
+                   8.0 * (double)(most * taps) * (double)positions, 0);
+    s->workspace = in_lines(most * taps * WIDE * 4) * (size_t)s->parts[0];
     return 1;
 }
