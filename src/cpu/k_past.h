@@ -6,7 +6,7 @@
 
 #include "cpu/kernel.h"
 
-enum { QN_PAST_BYTES = 1 << 24, QN_PAST_TILE = 1024, QN_PAST_AHEAD = 4096 };
+enum { QN_PAST_BYTES = 1 << 24, QN_PAST_TILE = 512, QN_PAST_AHEAD = 4096 };
 
 /* Whether y is large enough, and not written over what is read, which is then in the cache anyway. */
 static inline int qn_past_is(const qn_tensor *y, const qn_tensor *const *src, int n_src) {
@@ -38,12 +38,26 @@ static inline void qn_past_put(char *y, const char *x, int64_t bytes) {
     if (head > bytes) head = bytes;
     memcpy(y, x, (size_t)head);
     for (i = head; i + 64 <= bytes; i += 64) {
+#if defined(__AVX512F__)
+        _mm512_stream_si512((__m512i *)(void *)(y + i), _mm512_loadu_si512(x + i));
+#else
         _mm256_stream_si256((__m256i *)(void *)(y + i), _mm256_loadu_si256((const __m256i *)(const void *)(x + i)));
         _mm256_stream_si256((__m256i *)(void *)(y + i + 32), _mm256_loadu_si256((const __m256i *)(const void *)(x + i + 32)));
+#endif
     }
     memcpy(y + i, x + i, (size_t)(bytes - i));
 #else
     memcpy(y, x, (size_t)bytes);
+#endif
+}
+/* One vector to an address that is a multiple of its size: kernels that work by vectors alone need no tile, which is a tenth faster. */
+static inline void qn_past_store(float *y, vf a) {
+#if defined(__AVX512F__)
+    _mm512_stream_ps(y, (__m512)a);
+#elif defined(__AVX2__)
+    _mm256_stream_ps(y, (__m256)a);
+#else
+    vf_store(y, a);
 #endif
 }
 /* Such stores are seen in no order by others until this. */

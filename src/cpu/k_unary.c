@@ -4,11 +4,13 @@
 #include "cpu/simd/simd_act.h"
 
 /* The sub-ops that have a kernel, forward and backward. */
-#define EACH(DO)                                                                                                          \
-    DO(abs)                                                                                                               \
-    DO(sgn)                                                                                                               \
-    DO(neg) DO(step) DO(tanh) DO(elu) DO(relu) DO(sigmoid) DO(gelu) DO(gelu_quick) DO(silu) DO(hardswish) DO(hardsigmoid) \
-        DO(exp) DO(expm1) DO(softplus) DO(gelu_erf)
+#define EACH(DO)                                                                                                           \
+    DO(abs)                                                                                                                \
+    DO(sgn)                                                                                                                \
+    DO(neg)                                                                                                                \
+    DO(step)                                                                                                               \
+    DO(tanh) DO(elu) DO(relu) DO(sigmoid) DO(gelu) DO(gelu_quick) DO(silu) DO(hardswish) DO(hardsigmoid) DO(exp) DO(expm1) \
+        DO(softplus) DO(gelu_erf)
 
 typedef void (*run_fn)(char *y, const char *g, const char *x, int64_t n);
 
@@ -17,32 +19,37 @@ enum { AHEAD = 1024 };
 
 /* Forward the gradient is not looked at. */
 #define FORWARD(name, g, x) f_##name(x)
+#define FORWARD_ASK(g) ((void)(g))
 #define BACKWARD(name, g, x) ((g)*d_##name(x))
-#define LOOP(way, name, type, label, load, loadn, store, storen)                              \
+#define BACKWARD_ASK(g) __builtin_prefetch(g, 0, 3)
+#define LOOP(way, name, type, label, ahead, load, loadn, store, storen)                       \
     static void way##_##name##_##label(char *yp, const char *gp, const char *xp, int64_t n) { \
         type *y = (type *)yp;                                                                 \
         const type *x = (const type *)xp, *g = (const type *)gp;                              \
         int64_t i = 0;                                                                        \
-        (void)g;                                                                              \
         for (; i + VF_N <= n; i += VF_N) {                                                    \
-            __builtin_prefetch((const char *)(x + i) + AHEAD, 0, 3);                          \
+            __builtin_prefetch((const char *)(x + i) + (ahead), 0, 3);                        \
+            way##_ASK((const char *)(g + i) + (ahead));                                       \
             store(y + i, way(name, load(g + i), load(x + i)));                                \
         }                                                                                     \
         int some = (int)(n - i);                                                              \
         if (some) storen(y + i, way(name, loadn(g + i, some), loadn(x + i, some)), some);     \
     }
-#define LOOPS(way, name)                                                           \
-    LOOP(way, name, float, f32, vf_load, vf_loadn, vf_store, vf_storen)            \
-    LOOP(way, name, uint16_t, f16, vf_load_h, vf_load_hn, vf_store_h, vf_store_hn) \
-    LOOP(way, name, uint16_t, bf16, vf_load_b, vf_load_bn, vf_store_b, vf_store_bn)
+#define LOOPS(way, name)                                                                     \
+    LOOP(way, name, float, f32, AHEAD, vf_load, vf_loadn, vf_store, vf_storen)               \
+    LOOP(way, name, float, past, QN_PAST_AHEAD, vf_load, vf_loadn, qn_past_store, vf_storen) \
+    LOOP(way, name, uint16_t, f16, AHEAD, vf_load_h, vf_load_hn, vf_store_h, vf_store_hn)    \
+    LOOP(way, name, uint16_t, bf16, AHEAD, vf_load_b, vf_load_bn, vf_store_b, vf_store_bn)
 #define BOTH(name) LOOPS(FORWARD, name) LOOPS(BACKWARD, name)
 EACH(BOTH)
 
-#define ENTRY(name) [QN_UNARY_##name] = {FORWARD_##name##_f32, FORWARD_##name##_f16, FORWARD_##name##_bf16},
-static const run_fn forward[QN_UNARY_COUNT][3] = {EACH(ENTRY)};
+#define ENTRY(name) \
+    [QN_UNARY_##name] = {FORWARD_##name##_f32, FORWARD_##name##_f16, FORWARD_##name##_bf16, FORWARD_##name##_past},
+static const run_fn forward[QN_UNARY_COUNT][4] = {EACH(ENTRY)};
 #undef ENTRY
-#define ENTRY(name) [QN_UNARY_##name] = {BACKWARD_##name##_f32, BACKWARD_##name##_f16, BACKWARD_##name##_bf16},
-static const run_fn backward[QN_UNARY_COUNT][3] = {EACH(ENTRY)};
+#define ENTRY(name) \
+    [QN_UNARY_##name] = {BACKWARD_##name##_f32, BACKWARD_##name##_f16, BACKWARD_##name##_bf16, BACKWARD_##name##_past},
+static const run_fn backward[QN_UNARY_COUNT][4] = {EACH(ENTRY)};
 #undef ENTRY
 
 /* For ops that end in an activation. */
@@ -50,7 +57,19 @@ static const run_fn backward[QN_UNARY_COUNT][3] = {EACH(ENTRY)};
 run_fn qn_unary_row(int32_t act);
 run_fn qn_unary_row(int32_t act) { return forward[act][0]; }
 
-enum { CHUNK = 256 }; /* elements that are never cut apart */
+enum { CHUNK = 256, PAST = 3 }; /* elements that are never cut apart; the loop over f32 that writes past the caches */
+
+/* Halves past the caches, by tiles. */
+static void run_tiles(run_fn inner, char *y, const char *g, const char *x, int64_t n) {
+    _Alignas(64) char tile[QN_PAST_TILE];
+    for (int64_t some; n > 0; n -= some, y += some * 2, g += some * 2, x += some * 2) {
+        some = qn_past_some(y, n, 2);
+        qn_past_ask(x, some * 2);
+        if (g != x) qn_past_ask(g, some * 2);
+        inner(tile, g, x, some);
+        qn_past_put(y, tile, some * 2);
+    }
+}
 
 /* Sources: x alone, or the gradient and then x. */
 static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
@@ -67,14 +86,13 @@ static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part)
         inner(y, gp, xp, n);
         return;
     }
-    _Alignas(64) char tile[QN_PAST_TILE];
-    for (int64_t some; n > 0; n -= some, y += some * size, gp += some * size, xp += some * size) {
-        some = qn_past_some(y, n, size);
-        qn_past_ask(xp, some * size);
-        if (gp != xp) qn_past_ask(gp, some * size);
-        inner(tile, gp, xp, some);
-        qn_past_put(y, tile, some * size);
-    }
+    if (size == 4) {
+        run_fn past = (c->op == QN_OP_unary ? forward : backward)[c->subop][PAST];
+        int64_t head = -(int64_t)(uintptr_t)y / 4 & (VF_N - 1); /* elements before the first whole vector */
+        if (head > n) head = n;
+        inner(y, gp, xp, head);
+        past(y + head * 4, gp + head * 4, xp + head * 4, n - head);
+    } else run_tiles(inner, y, gp, xp, n);
     qn_past_end();
 }
 
