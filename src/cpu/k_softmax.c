@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "cpu/k_lanes.h"
+#include "cpu/k_past.h"
 #include "cpu/simd/simd_dot.h"
 #include "cpu/simd/simd_math.h"
 #include "op/alibi.h"
@@ -19,7 +20,7 @@ static inline float sum_of(vf a) {
 
 /* One row of scores: x scale + slope mask. */
 typedef struct scores {
-    const char *x, *mask;
+    const char *x, *next, *mask; /* next: most often the row behind, x where there is none */
     uint32_t mask_dtype;
     int64_t n;
     float scale, slope, sink;
@@ -47,18 +48,20 @@ QN_INLINE float top_of(uint32_t dtype, const scores *r, int masked) {
         b = vf_max(scores_at(dtype, r, i + VF_N, masked), b);
     }
     for (; i < r->n; i += VF_N) a = vf_max(scores_at(dtype, r, i, masked), a);
-    return most_of(vf_max(a, b));
+    float top = most_of(vf_max(a, b));
+    return top == -INFINITY ? 0 : top; /* a row of nothing but -Inf: weights of 0, not of -Inf + Inf */
 }
 
 /* e^(x - top) of a row into f32 when there is room for it, and their sum: lanes over runs, runs in double. */
 QN_INLINE double weights_of(uint32_t dtype, const scores *r, int masked, float top, float *to) {
-    vf t = vf_set1(top), none = vf_set1(-INFINITY);
+    vf t = vf_set1(top);
     double sum = 0;
     for (int64_t first = 0; first < r->n; first += 4096) {
         int64_t end = r->n < first + 4096 ? r->n : first + 4096;
         vf run = vf_zero();
         for (int64_t i = first; i < end; i += VF_N) {
-            vf z = scores_at(dtype, r, i, masked), w = vf_select(z == none, vf_zero(), vf_exp(z - t));
+            __builtin_prefetch(r->next + i * (dtype == QN_DTYPE_F32 ? 4 : 2), 0, 3);
+            vf w = vf_exp_below(scores_at(dtype, r, i, masked) - t);
             if (to) qn_lanes_put_at(QN_DTYPE_F32, (char *)to, i, w, r->n);
             run += w;
         }
@@ -73,21 +76,24 @@ QN_INLINE void soft_max_row(uint32_t dtype, const scores *r, char *y, int masked
     double sum = r->sink == -INFINITY ? 0 : (double)vf_exp(vf_set1(r->sink - top))[0];
     /* in place the scores are gone once weights are written; nothing reads them again */
     sum += weights_of(dtype, r, masked, top, direct);
-    vf share = vf_set1(sum == 0 ? 0 : (float)(1 / sum)), t = vf_set1(top), none = vf_set1(-INFINITY);
+    vf share = vf_set1(sum == 0 ? 0 : (float)(1 / sum)), t = vf_set1(top);
     for (int64_t i = 0; i < r->n; i += VF_N) {
         if (direct) qn_lanes_put_at(dtype, y, i, qn_lanes_at(dtype, y, i, r->n) * share, r->n);
-        else {
-            vf z = scores_at(dtype, r, i, masked);
-            qn_lanes_put_at(dtype, y, i, vf_select(z == none, vf_zero(), vf_exp(z - t)) * share, r->n);
-        }
+        else qn_lanes_put_at(dtype, y, i, vf_exp_below(scores_at(dtype, r, i, masked) - t) * share, r->n);
     }
 }
 
-static void soft_max_any(uint32_t dtype, const scores *r, char *y) {
+enum { ASIDE = 1 << 14 }; /* bytes of a row that is made here and then written past the caches */
+
+static void soft_max_any(uint32_t dtype, const scores *r, char *to, int past) {
+    _Alignas(64) char aside[ASIDE];
+    int64_t bytes = r->n * (dtype == QN_DTYPE_F32 ? 4 : 2);
+    char *y = past && bytes <= ASIDE ? aside : to;
 #define PLAIN(d) soft_max_row(d, r, y, 0)
 #define MASKED(d) soft_max_row(d, r, y, 1)
     if (r->mask) QN_BY_FLOAT(dtype, MASKED);
     else QN_BY_FLOAT(dtype, PLAIN);
+    if (y != to) qn_past_put(to, y, bytes);
 }
 
 QN_INLINE void log_row(uint32_t dtype, const scores *r, char *y) {
@@ -128,6 +134,11 @@ static int by_rows(const qn_call *c, qn_cpu_step *s, const char *name, qn_cpu_ru
     return qn_cpu_by_rows(s, name, run, qn_tensor_count(c->dst[0]) / n, 8.0 * (double)n, 40.0 * (double)n);
 }
 
+static const char *row_behind(const qn_rows *it, const qn_tensor *t, int64_t end) {
+    const char *row = qn_row(it, t);
+    return it->row + 1 < end ? row + it->n * (t->dtype == QN_DTYPE_F32 ? 4 : 2) : row;
+}
+
 #define EACH_ROW(it, t)                                                                                              \
     int64_t rows = qn_tensor_count(t) / qn_ne(t, 0), end = qn_cpu_cut(rows, s->parts[0], part + 1);                  \
     qn_rows it;                                                                                                      \
@@ -139,13 +150,22 @@ static void run_soft_max(const qn_call *c, const qn_cpu_step *s, int phase, int6
     const qn_attr_soft_max *at = c->attr;
     const qn_tensor *x = c->src[0], *y = c->dst[0], *mask = c->n_src > 1 ? c->src[1] : NULL,
                     *sinks = c->n_src > 2 ? c->src[2] : NULL;
+    int past = qn_past_is(y, c->src, 1);
     EACH_ROW(it, x) {
         int64_t head = it.rank >= 3 ? it.index[it.rank - 3] : 0;
-        scores r = {qn_row(&it, x), mask ? qn_row_tiled(&it, mask) : NULL, mask ? mask->dtype : 0, it.n, at->scale, 1, -INFINITY};
+        scores r = {qn_row(&it, x),
+                    row_behind(&it, x, end),
+                    mask ? qn_row_tiled(&it, mask) : NULL,
+                    mask ? mask->dtype : 0,
+                    it.n,
+                    at->scale,
+                    1,
+                    -INFINITY};
         r.slope = (float)qn_alibi_slope((double)at->max_bias, qn_ne(x, 2), head);
         if (sinks) r.sink = (float)qn_get4(sinks, 0, 0, 0, head);
-        soft_max_any(x->dtype, &r, qn_row(&it, y));
+        soft_max_any(x->dtype, &r, qn_row(&it, y), past);
     }
+    if (past) qn_past_end();
 }
 
 int QN_K(soft_max)(const qn_call *c, qn_cpu_step *s) {
@@ -156,10 +176,12 @@ int QN_K(soft_max)(const qn_call *c, qn_cpu_step *s) {
 
 static void run_softmax(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     const qn_tensor *x = c->src[0];
+    int past = qn_past_is(c->dst[0], c->src, 1);
     EACH_ROW(it, x) {
-        scores r = {qn_row(&it, x), NULL, 0, it.n, 1, 1, -INFINITY};
-        soft_max_any(x->dtype, &r, qn_row(&it, c->dst[0]));
+        scores r = {qn_row(&it, x), row_behind(&it, x, end), NULL, 0, it.n, 1, 1, -INFINITY};
+        soft_max_any(x->dtype, &r, qn_row(&it, c->dst[0]), past);
     }
+    if (past) qn_past_end();
 }
 
 static int last_axis(const qn_tensor *t, int axis) { return axis == -1 || axis == t->rank - 1; }
@@ -172,7 +194,7 @@ int QN_K(softmax)(const qn_call *c, qn_cpu_step *s) {
 static void run_log_soft_max(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     const qn_tensor *x = c->src[0];
     EACH_ROW(it, x) {
-        scores r = {qn_row(&it, x), NULL, 0, it.n, 1, 1, -INFINITY};
+        scores r = {qn_row(&it, x), row_behind(&it, x, end), NULL, 0, it.n, 1, 1, -INFINITY};
         char *y = qn_row(&it, c->dst[0]);
 #define CALL(d) log_row(d, &r, y)
         QN_BY_FLOAT(x->dtype, CALL);
