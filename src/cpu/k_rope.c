@@ -3,6 +3,7 @@
 #include "cpu/k_rope.h"
 
 #include "cpu/k_norm.h"
+#include "cpu/k_past.h"
 
 enum { NORMAL = 0, MROPE = 8, VISION = 24, IMROPE = 40, PLANES = 4 };
 
@@ -78,14 +79,15 @@ static void open_turns(turns *t, const qn_call *c) {
 }
 
 static void cos_sin(const turns *t, int64_t token, float *cosine, float *sine) {
-    double angle[MOST_PAIRS], far[PLANES], most = 0;
-    for (int k = 0; k < (is_multi(t->at->mode) ? PLANES : 1); k++)
-        far[k] = (double)qn_index4(t->pos, 0, 0, 0, token + k * t->tokens);
-    for (int64_t i = 0; i < t->pairs; i++) {
-        angle[i] = far[t->plane[i]] * t->by[i];
-        most = fabs(angle[i]) > most || angle[i] != angle[i] ? fabs(angle[i]) : most;
-    }
-    cos_sin_any(angle, t->pairs, most, t->gain, t->sign, cosine, sine);
+    double angle[MOST_PAIRS], far[PLANES];
+    int multi = is_multi(t->at->mode), wide = 0;
+    for (int k = 0; k < (multi ? PLANES : 1); k++) far[k] = (double)qn_index4(t->pos, 0, 0, 0, token + k * t->tokens);
+    if (multi)
+        for (int64_t i = 0; i < t->pairs; i++) angle[i] = far[t->plane[i]] * t->by[i];
+    else
+        for (int64_t i = 0; i < t->pairs; i++) angle[i] = far[0] * t->by[i];
+    for (int64_t i = 0; i < t->pairs; i++) wide |= !(fabs(angle[i]) < 1e6); /* NaN too */
+    cos_sin_any(angle, t->pairs, wide ? INFINITY : 0, t->gain, t->sign, cosine, sine);
 }
 
 static void turn_row(const turns *t, uint32_t dtype, char *y, const char *x, const float *cosine, const float *sine) {
@@ -110,24 +112,37 @@ QN_INLINE void norm_row(uint32_t dtype, const norm_before *norm, char *y, const 
     }
 }
 
-/* All rows of one token. Channels that do not turn keep their bits. norm: NULL for none. */
+/* One row of channels, of `whole` bytes; those that do not turn keep their bits. norm: NULL for none. aside: NULL, or what is turned is
+ * made there and then written past the caches. */
+static void turn_channels(const turns *t, const norm_before *norm, uint32_t dtype, char *to, const char *from, int64_t whole,
+                          const float *cosine, const float *sine, char *aside) {
+    int64_t size = dtype == QN_DTYPE_F32 ? 4 : 2, first = t->at->n_offs * size, end = first + 2 * t->pairs * size;
+    if (norm) {
+#define NORM_OF(d) norm_row(d, norm, to, from, whole / size)
+        QN_BY_FLOAT(dtype, NORM_OF);
+        from = to;
+    }
+    if (from != to && first) memcpy(to, from, (size_t)first);
+    if (from != to && end < whole) memcpy(to + end, from + end, (size_t)(whole - end));
+    turn_row(t, dtype, aside ? aside : to + first, from + first, cosine, sine);
+    if (aside) qn_past_put(to + first, aside, end - first);
+}
+
+/* All rows of one token. Heads behind are asked for in time: there is little to compute, and much to wait for. */
 static void turn_token(const turns *t, const norm_before *norm, const qn_tensor *y, const qn_tensor *x, int64_t token,
-                       const float *cosine, const float *sine) {
-    int64_t d[QN_MAX_RANK], n = qn_ne(x, 0), size = x->dtype == QN_DTYPE_F32 ? 4 : 2, whole = n * size;
-    int64_t first = t->at->n_offs * size, end = first + 2 * t->pairs * size;
+                       const float *cosine, const float *sine, int past) {
+    _Alignas(64) char aside[2 * MOST_PAIRS * sizeof(float)];
+    int64_t d[QN_MAX_RANK], heads = qn_ne(x, 1), whole = qn_ne(x, 0) * (x->dtype == QN_DTYPE_F32 ? 4 : 2);
+    int64_t ahead = past ? QN_PAST_AHEAD : 1024;
     qn_rows it;
-    for (int k = 0; k < x->rank; k++) d[x->rank - 1 - k] = k == 0 || k == 2 ? 1 : qn_ne(x, k);
+    for (int k = 0; k < x->rank; k++) d[x->rank - 1 - k] = k < 3 ? 1 : qn_ne(x, k);
     for (qn_rows_begin(&it, x->rank, d); it.live; qn_rows_next(&it)) {
         const char *from = qn_row(&it, x) + token * qn_nb(x, 2);
         char *to = qn_row(&it, y) + token * qn_nb(y, 2);
-        if (norm) {
-#define NORM_OF(d) norm_row(d, norm, to, from, n)
-            QN_BY_FLOAT(x->dtype, NORM_OF);
-            from = to;
+        for (int64_t h = 0; h < heads; h++, from += qn_nb(x, 1), to += qn_nb(y, 1)) {
+            for (int64_t i = 0; i < whole; i += 64) __builtin_prefetch(from + ahead + i, 0, 3);
+            turn_channels(t, norm, x->dtype, to, from, whole, cosine, sine, past ? aside : NULL);
         }
-        if (from != to && first) memcpy(to, from, (size_t)first);
-        if (from != to && end < whole) memcpy(to + end, from + end, (size_t)(whole - end));
-        turn_row(t, x->dtype, to + first, from + first, cosine, sine);
     }
 }
 
@@ -137,12 +152,14 @@ static void run_tokens(const qn_call *c, const qn_cpu_step *s, int64_t part, con
     open_turns(&t, c);
     memset(cosine, 0, sizeof cosine);
     memset(sine, 0, sizeof sine);
+    int past = !norm && qn_past_is(c->dst[0], c->src, 1);
     int64_t end = qn_cpu_cut(t.tokens, s->parts[0], part + 1);
     for (int64_t token = qn_cpu_cut(t.tokens, s->parts[0], part); token < end; token++) {
         cos_sin(&t, token, cosine, sine);
         if (t.at->mode == NORMAL) spread(cosine, sine, t.pairs);
-        turn_token(&t, norm, c->dst[0], c->src[0], token, cosine, sine);
+        turn_token(&t, norm, c->dst[0], c->src[0], token, cosine, sine, past);
     }
+    if (past) qn_past_end();
 }
 
 static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {

@@ -21,9 +21,12 @@ static const op_case cases[] = {
     {QN_OP_scale, 0, 1, QN_DTYPE_F32, 0},       {QN_OP_glu, QN_GLU_swiglu, 2, QN_DTYPE_F32, 0},
     {QN_OP_cpy, 0, 2, QN_DTYPE_F32, 0},         {QN_OP_cpy, 0, 2, QN_DTYPE_F16, 0},
     {QN_OP_rms_norm, 0, 1, QN_DTYPE_F32, 1024}, {QN_OP_norm, 0, 1, QN_DTYPE_F32, 1024},
+    {QN_OP_cpy, 0, 2, QN_DTYPE_BF16, 0},        {QN_OP_unary_back, QN_UNARY_gelu, 2, QN_DTYPE_F32, 0},
+    {QN_OP_soft_max, 0, 1, QN_DTYPE_F32, 1024}, {QN_OP_rope, 0, 2, QN_DTYPE_F32, 1024},
 };
 
 static float *a, *b, *whole, *pieces;
+static int32_t position[COUNT / 1024]; /* of rope's tokens, of one head each */
 
 static void run(qn_context *context, const op_case *k, int64_t first, int64_t n, float *to) {
     qn_tensor ta, tb, ty;
@@ -43,6 +46,15 @@ static void run(qn_context *context, const op_case *k, int64_t first, int64_t n,
     if (k->n_src > 1) q.src[1] = k->op == QN_OP_cpy ? &ty : &tb;
     q.dst[0] = &ty;
     if (k->op == QN_OP_scale) q.attr = &scale;
+    qn_attr_rope rope = qn_attr_rope_default();
+    rope.n_dims = 1000; /* the last channels do not turn */
+    if (k->op == QN_OP_rope) {
+        int64_t heads[3] = {shape[0], 1, shape[1]};
+        qn_tensor_init(&ta, QN_DTYPE_F32, 3, heads, a + first, (size_t)n * 4);
+        qn_tensor_init(&ty, QN_DTYPE_F32, 3, heads, to + first, (size_t)n * 4);
+        qn_tensor_init(&tb, QN_DTYPE_I32, 1, shape, position + first / 1024, (size_t)shape[0] * 4);
+        q.attr = &rope;
+    }
     if (qn_dispatch(context, &q, &r) == QN_OK) return;
     char text[300];
     qn_result_format(&r, text, sizeof text);
@@ -82,6 +94,7 @@ static void the_same_bits(void **state) {
         a[i] = (float)(i * 7919 % 20011) * 1e-3f - 10;
         b[i] = (float)(i * 104729 % 10007) * 1e-3f;
     }
+    for (int i = 0; i < COUNT / 1024; i++) position[i] = i;
     uint32_t have = qn_cpu_levels();
     int n = 0;
     for (int level = 0; level < QN_CPU_LEVEL_COUNT; level++)
