@@ -3,7 +3,8 @@
 #include "cpu/kernel.h"
 #include "cpu/simd/simd_wide.h"
 
-enum { GROUPS = QN_MAX_RANK, BLOCK = 64, PIECE = 1 << 14 };
+/* AHEAD: elements before they are read, a line is asked for. */
+enum { GROUPS = QN_MAX_RANK, BLOCK = 64, PIECE = 1 << 14, AHEAD = 1024 };
 
 /* Groups from the first axis to the last; those that stay, in order, are the output. */
 typedef struct layout {
@@ -28,9 +29,8 @@ static void add_group(layout *l, int64_t extent, int summed) {
 static void add_row(double *sum, const float *x, int width) {
     int i = 0;
     for (; i + VF_N <= width; i += VF_N) {
-        vf a = vf_load(x + i);
-        vd_store(sum + i, vd_load(sum + i) + vd_low(a));
-        vd_store(sum + i + VF_N / 2, vd_load(sum + i + VF_N / 2) + vd_high(a));
+        vd_store(sum + i, vd_load(sum + i) + vd_from(x + i));
+        vd_store(sum + i + VF_N / 2, vd_load(sum + i + VF_N / 2) + vd_from(x + i + VF_N / 2));
     }
     for (; i < width; i++) sum[i] += (double)x[i];
 }
@@ -40,11 +40,11 @@ static double add_up(const float *x, int64_t n) {
     vd a = vd_zero(), b = a, c = a, d = a;
     int64_t i = 0;
     for (; i + 2 * VF_N <= n; i += 2 * VF_N) {
-        vf p = vf_load(x + i), q = vf_load(x + i + VF_N);
-        a += vd_low(p);
-        b += vd_high(p);
-        c += vd_low(q);
-        d += vd_high(q);
+        for (int k = 0; k < 2 * VF_N; k += 16) __builtin_prefetch(x + i + k + AHEAD, 0, 3);
+        a += vd_from(x + i);
+        b += vd_from(x + i + VF_N / 2);
+        c += vd_from(x + i + VF_N);
+        d += vd_from(x + i + VF_N * 3 / 2);
     }
     double rest = 0;
     for (; i < n; i++) rest += (double)x[i];

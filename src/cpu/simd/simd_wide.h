@@ -2,7 +2,7 @@
  *
  *   vd_low, vd_high        the first and the second half of a vf      vd_load, vd_store   any address
  *   vd_fma(a, b, c)        a b + c                                    vd_sum              over the lanes, always in the same order
- *   vf_of_wide             two vd as a vf
+ *   vf_of_wide             two vd as a vf                             vd_from             as many floats, from any address
  *   vd_set1, vd_max        b when either is NaN                       vd_exp              of x <= 700, to 3 ulp; 0 below -700 */
 #ifndef QN_CPU_SIMD_SIMD_WIDE_H
 #define QN_CPU_SIMD_SIMD_WIDE_H
@@ -12,16 +12,17 @@
 typedef double vd __attribute__((vector_size(VF_N * 4)));
 
 #if defined(__AVX512F__)
-static inline vd vd_low(vf a) { return __builtin_convertvector(__builtin_shufflevector(a, a, 0, 1, 2, 3, 4, 5, 6, 7), vd); }
-static inline vd vd_high(vf a) {
-    return __builtin_convertvector(__builtin_shufflevector(a, a, 8, 9, 10, 11, 12, 13, 14, 15), vd);
-}
+static inline vd vd_low(vf a) { return (vd)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)a)); }
+static inline vd vd_high(vf a) { return (vd)_mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)a, 1)); }
+static inline vd vd_from(const float *p) { return (vd)_mm512_cvtps_pd(_mm256_loadu_ps(p)); }
 #elif defined(__AVX2__)
-static inline vd vd_low(vf a) { return __builtin_convertvector(__builtin_shufflevector(a, a, 0, 1, 2, 3), vd); }
-static inline vd vd_high(vf a) { return __builtin_convertvector(__builtin_shufflevector(a, a, 4, 5, 6, 7), vd); }
+static inline vd vd_low(vf a) { return (vd)_mm256_cvtps_pd(_mm256_castps256_ps128((__m256)a)); }
+static inline vd vd_high(vf a) { return (vd)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)a, 1)); }
+static inline vd vd_from(const float *p) { return (vd)_mm256_cvtps_pd(_mm_loadu_ps(p)); }
 #else
 static inline vd vd_low(vf a) { return (vd){(double)a[0], (double)a[1]}; }
 static inline vd vd_high(vf a) { return (vd){(double)a[2], (double)a[3]}; }
+static inline vd vd_from(const float *p) { return (vd){(double)p[0], (double)p[1]}; }
 #endif
 
 #if defined(__AVX512F__)
