@@ -18,6 +18,7 @@ enum {
     ROW_BYTES = CHUNK * 2 + LINE, /* of a piece's chunk: the sixteen of a tile fall onto different lines of the first cache */
     STEPS = CHUNK / STEP,         /* of a chunk */
     CHUNK_BYTES = STEPS * TILE_BYTES,
+    SHORTEST = 256,               /* elements of a row: below, what follows the tiles takes longer than the products */
     ABREAST = QN_BF16_PANELS_FEW, /* panels at a time, at most */
     AHEAD = 2048                  /* bytes, in a stream that is read once */
 };
@@ -41,7 +42,7 @@ int qn_bf16_describe(qn_bf16_product *p, const qn_tensor *weights, const qn_tens
     p->x_step = qn_nb(x, 0);
     p->y_step = qn_nb(y, 0);
     int floats = x->dtype == QN_DTYPE_F32 || x->dtype == QN_DTYPE_F16 || x->dtype == QN_DTYPE_BF16;
-    return weights->dtype == QN_DTYPE_BF16 && floats && y->dtype == QN_DTYPE_F32 && p->k >= STEP && n_rows > 0 && p->m > 0;
+    return weights->dtype == QN_DTYPE_BF16 && floats && y->dtype == QN_DTYPE_F32 && p->k >= SHORTEST && n_rows > 0 && p->m > 0;
 }
 
 static int64_t panel_bytes(const qn_bf16_product *p) { return ceil_div(p->k, STEP) * TILE_BYTES; }
@@ -95,19 +96,27 @@ static qn_bf16_range join(qn_bf16_range a, qn_bf16_range b) {
     return (qn_bf16_range){a.least < b.least ? a.least : b.least, a.most > b.most ? a.most : b.most};
 }
 
-/* Rows whose elements are side by side: squares of pairs are turned. */
-static void pack_rows(const char *from, int64_t along, int rows, int count, char *to) {
+/* Rows whose elements are side by side: squares of pairs are turned. Rows that are not there are zero. */
+INLINE void turn_step(const char *from, int64_t along, int rows, int count, char *to) {
     vf pairs[VF_N];
-    for (int done = 0; done < count; done += STEP, from += LINE, to += TILE_BYTES) {
-        int left = count - done < STEP ? count - done : STEP;
-        for (int i = 0; i < VF_N; i++) {
-            vu row = vu_set1(0);
-            if (i < rows) memcpy(&row, from + i * along, left == STEP ? sizeof row : (size_t)left * 2);
-            pairs[i] = (vf)row;
-        }
-        vf_turn(pairs);
-        for (int i = 0; i < VF_N; i++) vu_store(to + i * LINE, (vu)pairs[i]);
+    QN_UNROLL
+    for (int i = 0; i < VF_N; i++) {
+        vu row = vu_set1(0);
+        if (count == STEP) row = i < rows ? vu_load(from + i * along) : row;
+        else if (i < rows) memcpy(&row, from + i * along, (size_t)count * 2);
+        pairs[i] = (vf)row;
     }
+    vf_turn(pairs);
+    QN_UNROLL
+    for (int i = 0; i < VF_N; i++) vu_store(to + i * LINE, (vu)pairs[i]);
+}
+
+static void pack_rows(const char *from, int64_t along, int rows, int count, char *to) {
+    for (; count >= STEP; count -= STEP, from += LINE, to += TILE_BYTES) {
+        if (rows == PANEL) turn_step(from, along, PANEL, STEP, to);
+        else turn_step(from, along, rows, STEP, to);
+    }
+    if (count) turn_step(from, along, rows, count, to);
 }
 
 static void pack_any(const char *from, int64_t along, int64_t deep, int rows, int count, char *to) {
@@ -373,7 +382,7 @@ static void multiply(const task *first, cut *k, int group) {
         t.height = k->height;
         ask(&t, k, i, some, group);
         int weights = some == 2 ? 6 : 7;
-        if (k->weights != weights) shape(k->height, k->weights = weights);
+        if (!k->weights || (k->weights != weights && k->height < TILE)) shape(k->height, k->weights = weights);
         by[some - 1](&t);
     }
 }
@@ -407,19 +416,19 @@ static void chain(const qn_bf16_product *p, const qn_bf16_unit *u, int j, int64_
     vf_store(to, sum);
 }
 
+INLINE vf sum_of(const qn_bf16_product *p, const float *const *at) {
+    vf sum = vf_load(at[0]);
+    for (int q = 1; q < p->pieces; q++) sum += vf_load(at[q]);
+    return sum;
+}
+
 /* Row j with a panel, whose sums over its pieces are at `at`. */
 static void finish(const qn_bf16_product *p, const qn_bf16_unit *u, int j, int64_t panel, qn_bf16_range w,
                    const float *const *at) {
     int rows = rows_of(p, panel), wrong = 0;
     float from = right_from(p->ranges[u->row + j], w, p->bits), result[PANEL], other[PANEL];
     char *y = u->y[j] + panel * PANEL * p->y_step;
-    vf sum = vf_load(at[0]);
-    for (int q = 1; q < p->pieces; q++) sum += vf_load(at[q]);
-    if (from == 0 && rows == PANEL && p->y_step == 4) {
-        vf_store((float *)(void *)y, sum);
-        return;
-    }
-    vf_store(result, sum);
+    vf_store(result, sum_of(p, at));
     for (int i = 0; i < rows; i++) wrong |= !(fabsf(result[i]) >= from) || from == INFINITY;
     if (wrong) chain(p, u, j, panel, other);
     for (int i = 0; i < rows; i++) {
@@ -428,15 +437,18 @@ static void finish(const qn_bf16_product *p, const qn_bf16_unit *u, int j, int64
     }
 }
 
+/* Where the range of all panels together does no harm there is nothing to look at in each. */
 static void finish_row(const qn_bf16_product *p, const qn_bf16_unit *u, const cut *k, int j, const qn_bf16_range *ranges,
-                       const char *sums) {
+                       qn_bf16_range all, const char *sums) {
     const float *at[PIECES_MOST];
+    int fine = p->y_step == 4 && right_from(p->ranges[u->row + j], all, p->bits) == 0;
     for (int q = 0; q < p->pieces; q++) {
         int line = j * p->pieces + q;
         at[q] = (const float *)(const void *)(sums + line / k->height * PANELS * TILE_BYTES + line % k->height * LINE);
     }
     for (int64_t panel = u->panel; panel < u->end; panel++) {
-        finish(p, u, j, panel, ranges[panel - u->panel], at);
+        if (fine && (panel + 1) * PANEL <= p->m) vf_store((float *)(void *)u->y[j] + panel * PANEL, sum_of(p, at));
+        else finish(p, u, j, panel, ranges[panel - u->panel], at);
         for (int q = 0; q < p->pieces; q++) at[q] += TILE_BYTES / sizeof(float);
     }
 }
@@ -490,5 +502,7 @@ void qn_bf16_run(const qn_bf16_product *p, const qn_bf16_unit *u, int64_t part) 
             multiply(&t, &k, group);
         }
     tile_end();
-    for (int j = 0; j < u->n; j++) finish_row(p, u, &k, j, ranges, slot);
+    qn_bf16_range joined = ranges[0];
+    for (int64_t i = 1; i < across; i++) joined = join(joined, ranges[i]);
+    for (int j = 0; j < u->n; j++) finish_row(p, u, &k, j, ranges, joined, slot);
 }

@@ -12,7 +12,8 @@ typedef struct runs {
 
 enum { EVEN = 16 }; /* rows whose pieces fill tiles */
 
-static int describe(const qn_call *c, qn_bf16_product *p, runs *r) {
+/* Where all pieces stay in the second cache units of few rows pay, but each of them would pack its panels anew. */
+static int describe(const qn_call *c, int packed, qn_bf16_product *p, runs *r) {
     const qn_tensor *a = c->src[0], *b = c->src[1], *y = c->dst[0];
     if (qn_ne(a, 2) < 1 || qn_ne(a, 3) < 1) return 0;
     if (!qn_bf16_describe(p, a, b, y, qn_ne(b, 1) * qn_ne(b, 2) * qn_ne(b, 3))) return 0;
@@ -22,7 +23,11 @@ static int describe(const qn_call *c, qn_bf16_product *p, runs *r) {
     r->count = qn_ne(a, 2) * qn_ne(b, 3);
     r->blocks = (r->rows + QN_BF16_ROWS - 1) / QN_BF16_ROWS;
     r->tall = ((r->rows + r->blocks - 1) / r->blocks + EVEN - 1) / EVEN * EVEN;
-    int64_t wide = qn_bf16_wide(p, r->rows, r->blocks * r->count);
+    if (packed && r->rows > EVEN && r->rows * p->pieces * p->k * 2 <= 5 << 18) {
+        r->blocks = (r->rows + EVEN - 1) / EVEN;
+        r->tall = (r->rows + r->blocks - 1) / r->blocks;
+    }
+    int64_t wide = qn_bf16_wide(p, r->rows < r->tall ? r->rows : r->tall, r->blocks * r->count);
     r->across = (p->panels + wide - 1) / wide;
     r->units = r->count * r->across * r->blocks;
     return 1;
@@ -55,7 +60,7 @@ static void run_unit(const qn_call *c, const qn_bf16_product *p, const runs *r, 
 static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     qn_bf16_product p;
     runs r;
-    if (!describe(c, &p, &r)) return;
+    if (!describe(c, s->packed != NULL, &p, &r)) return;
     qn_bf16_workspace(&p, s->parts[1]);
     qn_bf16_place(&p, c->workspace);
     p.packed = s->packed;
@@ -70,7 +75,7 @@ static void pack(const qn_call *c, const qn_cpu_step *s, void *packed, int64_t p
     const qn_tensor *a = c->src[0];
     qn_bf16_product p;
     runs r;
-    if (!describe(c, &p, &r)) return;
+    if (!describe(c, 1, &p, &r)) return;
     int64_t all = p.panels * p.matrices, end = qn_cpu_cut(all, s->pack_parts, part + 1);
     for (int64_t i = qn_cpu_cut(all, s->pack_parts, part); i < end; i++) {
         int64_t panel = i % p.panels, a2 = i / p.panels % qn_ne(a, 2), a3 = i / p.panels / qn_ne(a, 2);
@@ -84,7 +89,7 @@ int QN_K(mul_mat_bf16)(const qn_call *c, qn_cpu_step *s);
 int QN_K(mul_mat_bf16)(const qn_call *c, qn_cpu_step *s) {
     qn_bf16_product p;
     runs r;
-    if (!describe(c, &p, &r)) return 0;
+    if (!describe(c, s->constant & 1u, &p, &r)) return 0;
     double each = (double)(p.panels * QN_BF16_PANEL * p.k) * (double)r.count /
                   (double)r.units; /* elements of weights to a unit */
     s->run = run;

@@ -47,7 +47,7 @@ typedef struct qn_bf16_product {
     size_t slot;
 } qn_bf16_product;
 
-/* 0: not a product of bf16 weights with floats into f32, or of rows too short for a tile. Sizes are set, pointers are not. */
+/* 0: not a product of bf16 weights with floats into f32, or of rows too short for tiles. Sizes are set, pointers are not. */
 #define qn_bf16_describe QN_K(bf16_describe)
 int qn_bf16_describe(qn_bf16_product *p, const qn_tensor *weights, const qn_tensor *x, const qn_tensor *y, int64_t n_rows);
 /* Bytes of workspace for so many parts, and the workspace put to use. */
@@ -92,7 +92,7 @@ static inline int64_t qn_bf16_wide(const qn_bf16_product *p, int64_t rows, int64
     int64_t wide = QN_BF16_PANELS;
     if (qn_bf16_is_short(p, rows))
         return rows * p->pieces > 16 ? 2 : qn_bf16_span(p, rows) < p->chunks ? 2 * QN_BF16_PANELS_FEW : QN_BF16_PANELS_FEW;
-    while (wide > 4 && (p->panels + wide - 1) / wide * others < 32) wide /= 2;
+    while (wide > 8 && (p->panels + wide - 1) / wide * others < 32) wide /= 2;
     return wide;
 }
 
