@@ -63,12 +63,24 @@ static inline vf vf_load_b(const uint16_t *p) {
     memcpy(&h, p, sizeof h);
     return vf_of_bits((vi)(__builtin_convertvector(h, vu) << 16));
 }
+#if defined(__AVX512F__)
+/* As below, with a mask where numbers are NaN and the instruction that narrows. */
+static inline void vf_store_b(uint16_t *p, vf a) {
+    __m512i u = (__m512i)a, odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
+    __mmask16 nan = _mm512_cmp_ps_mask((__m512)a, (__m512)a, _CMP_UNORD_Q);
+    rounded = _mm512_mask_or_epi32(rounded, nan, u, _mm512_set1_epi32(0x400000));
+    __m256i h = _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
+    memcpy(p, &h, sizeof h);
+}
+#else
 static inline void vf_store_b(uint16_t *p, vf a) {
     vu u = (vu)vi_bits(a);
     vu rounded = (u + 0x7fffu + (u >> 16 & 1u)) >> 16, quiet = u >> 16 | 0x40u, nan = (vu)(a != a);
     vh h = __builtin_convertvector((rounded & ~nan) | (quiet & nan), vh);
     memcpy(p, &h, sizeof h);
 }
+#endif
 
 /* The first n lanes of 16-bit numbers; loads give 0 beyond, stores leave memory beyond alone. */
 static inline vf vf_load_hn(const uint16_t *p, int n) {
