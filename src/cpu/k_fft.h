@@ -24,7 +24,7 @@ typedef struct qn_fft_line {
     float re_by, im_by; /* what parts are multiplied with when they are read or written */
 } qn_fft_line;
 
-/* A long line, as a matrix of rows.. : `columns` has the length of its columns, `rows` that of its rows. */
+/* A long line as a matrix: the lengths of its columns and of its rows. */
 typedef struct qn_fft_split {
     qn_fft_lanes columns, rows;
     const float *cross_re, *cross_im; /* e^(-2 pi i k j / n) at [k, j] */
