@@ -1,5 +1,5 @@
-/* fake_quant, its gradient, and qdq. Which bin a weight falls into is found in double, as in the reference: on the border between two
- * bins a division in f32 would choose another. */
+/* fake_quant, its gradient, and qdq. Which bin a weight falls into is found in double, as in the reference: on the border
+ * between two bins a division in f32 would choose another. */
 #include <math.h>
 
 #include "cpu/k_codec.h"

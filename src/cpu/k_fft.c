@@ -1,7 +1,7 @@
-/* fft of f32, f16 and bf16 rows, of any length, in f32; c64 is left to the reference. Many rows run side by side, one in each lane; few
- * long ones each as a matrix. A length with a large prime factor is done by Bluestein's identity, as in the reference: a convolution
- * with a chirp, in transforms of a power of two. Roots are made once in a run, as products of two doubles each, so that they are exact
- * to f32. */
+/* fft of f32, f16 and bf16 rows, of any length, in f32; c64 is left to the reference. Many rows run side by side, one in each
+ * lane; few long ones each as a matrix. A length with a large prime factor is done by Bluestein's identity, as in the
+ * reference: a convolution with a chirp, in transforms of a power of two. Roots are made once in a run, as products of two
+ * doubles each, so that they are exact to f32. */
 #include <math.h>
 
 #include "cpu/k_fft.h"

@@ -1,6 +1,6 @@
-/* Fourier transforms of f32: VF_N lines at a time, one in each lane, by passes of small radices that sort as they go; and one long line
- * as a matrix, whose columns and then rows are such lines. A complex number of the lanes is a vector of real parts and behind it one of
- * imaginary parts; a line in memory has its two parts wherever its layout puts them. */
+/* Fourier transforms of f32: VF_N lines at a time, one in each lane, by passes of small radices that sort as they go; and one
+ * long line as a matrix, whose columns and then rows are such lines. A complex number of the lanes is a vector of real parts
+ * and behind it one of imaginary parts; a line in memory has its two parts wherever its layout puts them. */
 #ifndef QN_CPU_K_FFT_H
 #define QN_CPU_K_FFT_H
 

@@ -51,8 +51,8 @@ QN_INLINE void twos(const float *x, float *y, int64_t rest, int64_t to, const nu
     }
 }
 
-/* Odd p: numbers q and p - q meet conjugate roots, so their sum goes with the cosine and their difference with the sine. unit: the
- * roots of 1 of order p. */
+/* Odd p: numbers q and p - q meet conjugate roots, so their sum goes with the cosine and their difference with the sine. unit:
+ * the roots of 1 of order p. */
 QN_INLINE void odds(int p, const float *x, float *y, int64_t rest, int64_t to, const num *w, const num *unit) {
     for (int64_t r = 0; r < rest; r++) {
         num a = get(x, r), sum[QN_FFT_RADIX / 2 + 1], off[QN_FFT_RADIX / 2 + 1], all = a;

@@ -1,5 +1,5 @@
-/* log_mel and log_mel_back in f32. Energies are sums of doubles: what lies on the floor, and which is the loudest, decide where gradients
- * go, so they must not hang on the order of a sum. Bins in which a filter has nothing are left out. */
+/* log_mel and log_mel_back in f32. Energies are sums of doubles: what lies on the floor, and which is the loudest, decide
+ * where gradients go, so they must not hang on the order of a sum. Bins in which a filter has nothing are left out. */
 #include <math.h>
 
 #include "cpu/kernel.h"
@@ -74,7 +74,8 @@ static int power_of(const mel *v, const float *x, double *p) {
     return isfinite(sum);
 }
 
-/* The energies of a group of rows, whose powers p gets. Nothing times what is not finite is not nothing: then every bin counts. */
+/* The energies of a group of rows, whose powers p gets. Nothing times what is not finite is not nothing: then every bin
+ * counts. */
 static void energies_of(const mel *v, int64_t group, double *p) {
     int64_t row = group * TOGETHER;
     int finite = 1;
@@ -178,7 +179,8 @@ static void energy_gradients(const mel *v, int64_t clip, int detach) {
     if (!detach && v->e[top] > FLOOR_ENERGY) v->de[top] += through / (v->e[top] * LN10);
 }
 
-/* TOGETHER sums over k of by[k by_step] times row k of a matrix, the weights of each sum by_apart behind those before; to [.., wide]. */
+/* TOGETHER sums over k of by[k by_step] times row k of a matrix, the weights of each sum by_apart behind those before; to [..,
+ * wide]. */
 static void blend(const mel *v, const double *by, int64_t by_step, int64_t by_apart, const double *rows, int64_t n, double *to) {
     for (int64_t i = 0; i < v->wide; i += BLOCK) {
         vd sum[TOGETHER][4] = {{{0}}};

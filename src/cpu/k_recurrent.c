@@ -1,5 +1,6 @@
-/* Recurrences over a matrix state per sequence and head: rwkv_wkv6, gated_linear_attn, rwkv_wkv7, and their gradients, in f32. The states
- * lie behind the rows of results, and a head's is worked on there from its first token to its last; lanes lie along its rows. */
+/* Recurrences over a matrix state per sequence and head: rwkv_wkv6, gated_linear_attn, rwkv_wkv7, and their gradients, in f32.
+ * The states lie behind the rows of results, and a head's is worked on there from its first token to its last; lanes lie along
+ * its rows. */
 #include "cpu/k_norm.h"
 
 typedef struct form {
@@ -48,7 +49,8 @@ static int back_form_of(const qn_call *c, int n_in, form *f) {
 QN_INLINE vf part_of(const float *p, int64_t j, int64_t n) { return qn_lanes_at(QN_DTYPE_F32, (const char *)p, j, n); }
 QN_INLINE void put_part(float *p, int64_t j, vf v, int64_t n) { qn_lanes_put_at(QN_DTYPE_F32, (char *)p, j, v, n); }
 
-/* y_j = sum_i r_i (S'_ij + f_i k_i v_j), S_ij = d_i S'_ij + k_i v_j; two vectors of columns at a time, for their sums are long chains. */
+/* y_j = sum_i r_i (S'_ij + f_i k_i v_j), S_ij = d_i S'_ij + k_i v_j; two vectors of columns at a time, for their sums are long
+ * chains. */
 static void step_wkv6(const form *f, const float *const *x, float *s, float *y) {
     const float *k = x[0], *r = x[2], *first = x[3], *decay = x[4];
     const int64_t n = f->width;
@@ -144,8 +146,8 @@ RECURRENT(rwkv_wkv6, 5, 3, step_wkv6, 1)
 RECURRENT(gated_linear_attn, 4, -1, step_gla, ((const qn_attr_gated_linear_attn *)c->attr)->scale)
 RECURRENT(rwkv_wkv7, 6, -1, step_wkv7, 1)
 
-/* ---- Gradients: a head is run once more with all its states kept, then walked back. `grad` is that of the state behind a token, and
- * becomes that of the state before it; dx are rows of zeros, but for one that all tokens share. */
+/* ---- Gradients: a head is run once more with all its states kept, then walked back. `grad` is that of the state behind a
+ * token, and becomes that of the state before it; dx are rows of zeros, but for one that all tokens share. */
 
 static float dot(const float *a, const float *b, int64_t n) {
     vf sum = vf_zero();

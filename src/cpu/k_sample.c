@@ -1,5 +1,5 @@
-/* sample and softmax_sample over rows of f32. Both choose what the reference chooses: sums are doubles, and where noise is added, scores in
- * f32 only say which few could be the largest; those are scored again in double. */
+/* sample and softmax_sample over rows of f32. Both choose what the reference chooses: sums are doubles, and where noise is
+ * added, scores in f32 only say which few could be the largest; those are scored again in double. */
 #include <math.h>
 
 #include "cpu/k_sort.h"

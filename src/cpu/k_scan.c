@@ -1,5 +1,5 @@
-/* scan in f32: running sums and products along any axis, in double. Lanes are what lies beside each other: elements of the axes behind, or
- * rows, turned so that they do. */
+/* scan in f32: running sums and products along any axis, in double. Lanes are what lies beside each other: elements of the
+ * axes behind, or rows, turned so that they do. */
 #include "cpu/k_lanes.h"
 #include "cpu/simd/simd_turn.h"
 #include "cpu/simd/simd_wide.h"

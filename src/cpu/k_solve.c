@@ -1,5 +1,6 @@
-/* solve_tri in f32: some right sides at a time along the lanes, in double, from the first row of the matrix to the last. solve: the steps
- * of the reference, but the matrix is eliminated once for all right sides, which lie along the lanes as its rows do. */
+/* solve_tri in f32: some right sides at a time along the lanes, in double, from the first row of the matrix to the last.
+ * solve: the steps of the reference, but the matrix is eliminated once for all right sides, which lie along the lanes as its
+ * rows do. */
 #include <math.h>
 
 #include "cpu/kernel.h"

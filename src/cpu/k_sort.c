@@ -1,6 +1,7 @@
-/* argsort, top_k, top_k_pairs, knn and argmax over rows of f32, arg_reduce along any axis. An element and its index make one number of 64
- * bits whose order is the op's order (NaN above everything, both zeros equal, equal keys by ascending index), so no algorithm can change
- * the result: all of a row is sorted by the bytes of the key, the few first are kept in a heap behind a filter of vectors. */
+/* argsort, top_k, top_k_pairs, knn and argmax over rows of f32, arg_reduce along any axis. An element and its index make one
+ * number of 64 bits whose order is the op's order (NaN above everything, both zeros equal, equal keys by ascending index), so
+ * no algorithm can change the result: all of a row is sorted by the bytes of the key, the few first are kept in a heap behind
+ * a filter of vectors. */
 #include <math.h>
 
 #include "cpu/k_sort.h"

@@ -1,5 +1,5 @@
-/* Gradients of state-space layers in f32: ssm_conv_back and selective_scan_back. Lanes are channels. What is summed over channels is summed
- * by each part for its own and then over the parts, of which there are as many as the shapes say. */
+/* Gradients of state-space layers in f32: ssm_conv_back and selective_scan_back. Lanes are channels. What is summed over
+ * channels is summed by each part for its own and then over the parts, of which there are as many as the shapes say. */
 #include "cpu/k_lanes.h"
 #include "cpu/simd/simd_math.h"
 #include "cpu/simd/simd_turn.h"

@@ -1,5 +1,5 @@
-/* tq_encode and tq_decode: as many rows at a time as a vector has doubles, one in each lane, with the arithmetic of the reference in its
- * order: codes are numbers of levels, and a rounding more would choose other ones. */
+/* tq_encode and tq_decode: as many rows at a time as a vector has doubles, one in each lane, with the arithmetic of the
+ * reference in its order: codes are numbers of levels, and a rounding more would choose other ones. */
 #include <math.h>
 
 #include "cpu/kernel.h"
