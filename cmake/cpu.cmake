@@ -1,12 +1,12 @@
 # The kernels of src/cpu, each file once per level of instruction set. Flags are named one by one: -march=native would compile in
 # what this machine has and other machines have not. k_*.c are for the levels that differ in their vectors (`full`), kd_*.c, the
-# products of small numbers, for all; kd_<level>_*.c for that level alone.
+# products of small numbers, for all; kd_<level>_*.c for that level alone, and kd_i8mm_*.c for sve as well.
 file(GLOB kernel_sources CONFIGURE_DEPENDS src/cpu/k_*.c)
 file(GLOB dot_sources CONFIGURE_DEPENDS src/cpu/kd_*.c)
 list(FILTER quern_sources EXCLUDE REGEX "/src/cpu/kd?_")
 
 set(level_c "")
-set(full c avx2 avx512 neon)
+set(full c avx2 avx512 neon sve)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     set(level_avx2 -mavx2 -mfma -mf16c -mbmi2)
     set(level_avxvnni ${level_avx2} -mavxvnni)
@@ -16,8 +16,10 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
     set(level_neon "")
     set(level_dotprod -march=armv8.2-a+dotprod+fp16)
-    set(level_i8mm -march=armv8.2-a+dotprod+fp16+i8mm+bf16)
-    set(levels c neon dotprod i8mm)
+    set(level_i8mm -march=armv8.2-a+dotprod+fp16+i8mm)
+    # The length of vectors is fixed: other lengths stay with the levels below, see cpu_features.c.
+    set(level_sve -march=armv8.2-a+sve+dotprod+fp16+i8mm -msve-vector-bits=256)
+    set(levels c neon dotprod i8mm sve)
 else()
     set(levels c)
 endif()
@@ -45,6 +47,9 @@ elseif(wanted STREQUAL "here")
         endif()
     elseif("neon" IN_LIST levels)
         set(wanted neon dotprod i8mm)
+        if(machine MATCHES " svei8mm( |$)") # whatever its length, which no file tells
+            list(APPEND wanted sve)
+        endif()
     else()
         set(wanted c)
     endif()
@@ -55,12 +60,18 @@ endif()
 set(kernel_speed -O3)
 if(QUERN_SANITIZE) # a list with commas, which no generator expression takes
     set(kernel_speed -O1)
+elseif(CMAKE_C_COMPILER_ID STREQUAL "GNU" AND "neon" IN_LIST levels)
+    # GCC for Arm schedules before it allocates registers, and there moves loads ahead of the sums of a tile until these no longer fit
+    # and go to the stack: a third of the instructions of NEON's dots were that.
+    list(APPEND kernel_speed -fno-schedule-insns)
+    # Of this file's loops GCC 12 makes vectors of SVE only to fail with an internal error.
+    set_source_files_properties(src/cpu/k_cache.c PROPERTIES COMPILE_OPTIONS -fno-tree-loop-vectorize)
 endif()
 set(kernel_objects "")
 foreach(level ${levels})
     set(sources ${dot_sources})
-    foreach(other c avx2 avxvnni avx512 amx neon dotprod i8mm) # also those of other architectures
-        if(NOT other STREQUAL level)
+    foreach(other c avx2 avxvnni avx512 amx neon dotprod i8mm sve) # also those of other architectures
+        if(NOT other STREQUAL level AND NOT "${level}/${other}" STREQUAL "sve/i8mm") # SVE has those instructions for its own vectors
             list(FILTER sources EXCLUDE REGEX "/kd_${other}_")
         endif()
     endforeach()

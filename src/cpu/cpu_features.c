@@ -51,14 +51,26 @@ static uint32_t detect(void) {
 
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
+#include <sys/prctl.h>
+
+/* Bytes of a vector of SVE in this thread and those it starts; negative where the system knows none. Headers older than it lack
+ * PR_SVE_GET_VL. */
+static int sve_bytes(void) {
+    enum { GET_LENGTH = 51, LENGTH_MASK = 0xffff };
+    int length = prctl(GET_LENGTH, 0, 0, 0, 0);
+    return length < 0 ? length : length & LENGTH_MASK;
+}
 
 static uint32_t detect(void) {
-    enum { FPHP = 9, ASIMDHP = 10, ASIMDDP = 20, I8MM2 = 13, BF162 = 14 }; /* bit numbers of the kernel's interface */
+    enum { FPHP = 9, ASIMDHP = 10, ASIMDDP = 20, SVE = 22, SVEI8MM2 = 9, I8MM2 = 13 }; /* bit numbers of the kernel's interface */
     unsigned long one = getauxval(AT_HWCAP), two = getauxval(AT_HWCAP2);
     uint32_t levels = 1u << QN_CPU_LEVEL_c | 1u << QN_CPU_LEVEL_neon;
     if (!(one >> FPHP & 1) || !(one >> ASIMDHP & 1) || !(one >> ASIMDDP & 1)) return levels;
     levels |= 1u << QN_CPU_LEVEL_dotprod;
-    if ((two >> I8MM2 & 1) && (two >> BF162 & 1)) levels |= 1u << QN_CPU_LEVEL_i8mm;
+    if (!(two >> I8MM2 & 1)) return levels;
+    levels |= 1u << QN_CPU_LEVEL_i8mm;
+    /* Code for 32 bytes gives wrong results at any other length: those machines stay with NEON. */
+    if ((one >> SVE & 1) && (two >> SVEI8MM2 & 1) && sve_bytes() == 32) levels |= 1u << QN_CPU_LEVEL_sve;
     return levels;
 }
 

@@ -13,7 +13,7 @@ enum { VECTORS = 2, WIDE = VECTORS * VF_N, ROWS = 4, AHEAD = 1024 };
 /* Panels of a unit, and how many of them go abreast: as many as the registers hold beside scales and biases. */
 #if defined(__AVX512F__)
 enum { UNIT = 4, ABREAST_ONE = 4, ABREAST = 2 };
-#elif defined(__aarch64__) && !defined(QN_AT_c)
+#elif QN_REGISTERS == 32
 enum { UNIT = 4, ABREAST_ONE = 4, ABREAST = 1 };
 #else
 enum { UNIT = 4, ABREAST_ONE = 2, ABREAST = 1 };

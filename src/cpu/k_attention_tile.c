@@ -3,7 +3,7 @@
 #include "cpu/k_copy.h"
 #include "cpu/simd/simd_dot.h"
 
-#if defined(__AVX512F__) || (defined(__aarch64__) && !defined(QN_AT_c))
+#if QN_REGISTERS == 32
 enum { WIDE = 4 }; /* vectors of a tile; there are 32 registers */
 #else
 enum { WIDE = 2 };
@@ -28,9 +28,12 @@ INLINE int tile(int rows, int vectors, const qn_attend_sum *s, int64_t row, int6
     const char *b = s->b + column * size, *ahead = s->ahead ? s->ahead + column * size : NULL;
     float *c = s->c + row * s->ldc + column;
     vf sum[6][WIDE];
-    for (int i = 0; i < rows; i++)
+    QN_UNROLL
+    for (int i = 0; i < rows; i++) {
+        QN_UNROLL
         for (int v = 0; v < vectors; v++)
             sum[i][v] = s->factor ? vf_load(c + i * s->ldc + v * VF_N) * vf_set1(s->factor[row + i]) : vf_zero();
+    }
     for (int p = 0; p < s->depth; p++, b += s->ldb) {
         vf w[WIDE];
         if (ahead) fetch_ahead(ahead + p * s->ahead_step, vectors * VF_N * size);
@@ -40,18 +43,24 @@ INLINE int tile(int rows, int vectors, const qn_attend_sum *s, int64_t row, int6
         for (int i = 0; i < rows; i++) {
             vf x = vf_set1(a[i * s->lda + p]);
             QN_UNROLL
-            for (int v = 0; v < vectors; v++) sum[i][v] = vf_fma(x, w[v], sum[i][v]);
+            for (int v = 0; v < vectors; v++) sum[i][v] = vf_fma_stay(x, w[v], sum[i][v]);
         }
     }
     if (s->factor) {
         vi bad = vi_set1(0);
-        for (int i = 0; i < rows; i++)
+        QN_UNROLL
+        for (int i = 0; i < rows; i++) {
+            QN_UNROLL
             for (int v = 0; v < vectors; v++) bad |= sum[i][v] - sum[i][v] != vf_zero();
+        }
         VI_FOLD(bad, vi_or);
         if (bad[0]) return 1;
     }
-    for (int i = 0; i < rows; i++)
+    QN_UNROLL
+    for (int i = 0; i < rows; i++) {
+        QN_UNROLL
         for (int v = 0; v < vectors; v++) vf_store(c + i * s->ldc + v * VF_N, sum[i][v]);
+    }
     return 0;
 }
 

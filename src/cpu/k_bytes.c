@@ -4,7 +4,7 @@
 #include "cpu/k_bytes.h"
 #include "cpu/simd/simd_turn.h"
 
-#if defined(__AVX512F__) || (defined(__aarch64__) && !defined(QN_AT_c))
+#if QN_REGISTERS == 32
 enum { ROWS = 8 };
 #else
 enum { ROWS = 4 };

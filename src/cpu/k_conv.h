@@ -41,7 +41,7 @@ static inline void qn_conv_finish(const qn_conv *v, int64_t at, int64_t n) {
 
 /* ---- Tiles: some pixels by some vectors of channels */
 
-#if defined(__AVX512F__) || defined(__aarch64__)
+#if QN_REGISTERS == 32
 enum { QN_CONV_PIXELS = 14 };
 #else
 enum { QN_CONV_PIXELS = 6 };

@@ -20,7 +20,7 @@ INLINE void one_line(int pixels, int vectors, const float *const *at, int64_t pi
     for (int i = 0; i < pixels; i++) {
         vf one = vf_set1((at[i / 3] + offset)[i % 3 * pitch]);
         QN_UNROLL
-        for (int v = 0; v < vectors; v++) sum[i][v] = vf_fma(one, line[v], sum[i][v]);
+        for (int v = 0; v < vectors; v++) sum[i][v] = vf_fma_stay(one, line[v], sum[i][v]);
     }
 }
 
@@ -63,7 +63,7 @@ TILE(6, 2)
 TILE(1, 4)
 TILE(2, 4)
 TILE(3, 4)
-#if defined(__AVX512F__) || defined(__aarch64__)
+#if QN_REGISTERS == 32
 TILE(7, 2)
 TILE(8, 2)
 TILE(9, 2)

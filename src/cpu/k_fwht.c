@@ -16,10 +16,10 @@ static inline vf signs_of(int h) { return vf_select((vi_lanes() & h) == 0, vf_se
 static inline vf within(vf v, const vf *sign) {
     v = vf_fma(v, sign[0], vf_swap1(v));
     v = vf_fma(v, sign[1], vf_swap2(v));
-#if defined(__AVX2__) || defined(__AVX512F__)
+#if QN_LANES >= 8
     v = vf_fma(v, sign[2], vf_swap4(v));
 #endif
-#if defined(__AVX512F__)
+#if QN_LANES >= 16
     v = vf_fma(v, sign[3], vf_swap8(v));
 #endif
     return v;

@@ -3,17 +3,8 @@
 #include "cpu/k_gemm.h"
 #include "cpu/simd/simd_turn.h"
 
-/* Tiles of as many sums as the registers hold beside one line of B and one number of A. */
-#if defined(__AVX512F__)
-enum { TILE_M = 14, DEPTH = 256 };
-#elif defined(__AVX2__)
-enum { TILE_M = 6, DEPTH = 256 };
-#elif defined(__aarch64__)
-enum { TILE_M = 8, DEPTH = 256 };
-#else
-enum { TILE_M = 4, DEPTH = 256 };
-#endif
-enum { TILE_V = QN_GEMM_VECTORS, TILE_N = QN_GEMM_WIDE, UNIT_M = TILE_M * 32, UNIT_N = TILE_N * 8, GROUP = 16, LINE = 64 };
+enum { TILE_M = QN_GEMM_ROWS, TILE_V = QN_GEMM_VECTORS, TILE_N = QN_GEMM_WIDE, UNIT_M = TILE_M * 32, UNIT_N = TILE_N * 8 };
+enum { DEPTH = 256, GROUP = 16, LINE = 64 };
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -23,12 +14,23 @@ INLINE void one_line(int rows, int vectors, const float *a, const float *b, vf s
     vf line[TILE_V];
     QN_UNROLL
     for (int v = 0; v < vectors; v++) line[v] = vf_load(b + v * VF_N);
+#if defined(QN_SIMD_SVE)
+    vf four[(TILE_M + 3) / 4];
+    QN_UNROLL
+    for (int i = 0; i < rows; i += 4) four[i / 4] = vf_quarters(a + i, rows - i < 4 ? rows - i : 4);
+    QN_UNROLL
+    for (int i = 0; i < rows; i++) {
+        QN_UNROLL
+        for (int v = 0; v < vectors; v++) sum[i][v] = vf_fma_lane(four[i / 4], i, line[v], sum[i][v]);
+    }
+#else
     QN_UNROLL
     for (int i = 0; i < rows; i++) {
         vf one = vf_set1(a[i]);
         QN_UNROLL
-        for (int v = 0; v < vectors; v++) sum[i][v] = vf_fma(one, line[v], sum[i][v]);
+        for (int v = 0; v < vectors; v++) sum[i][v] = vf_fma_stay(one, line[v], sum[i][v]);
     }
+#endif
 }
 
 /* Sums go on from `from`, a tile by itself, or begin at 0 when that is NULL. `further` is what the caches should have next. */
@@ -64,7 +66,7 @@ typedef void (*tile_fn)(int depth, const float *a, const float *b, const float *
     }
 #define TILES_4(v) TILE(1, v) TILE(2, v) TILE(3, v) TILE(4, v)
 #define NAMES_4(v) tile_1_##v, tile_2_##v, tile_3_##v, tile_4_##v
-#if defined(__AVX512F__)
+#if QN_GEMM_ROWS == 14
 #define TILES(v) \
     TILES_4(v) TILE(5, v) TILE(6, v) TILE(7, v) TILE(8, v) TILE(9, v) TILE(10, v) TILE(11, v) TILE(12, v) TILE(13, v) TILE(14, v)
 #define NAMES(v)                                                                                                       \
@@ -72,11 +74,11 @@ typedef void (*tile_fn)(int depth, const float *a, const float *b, const float *
         NAMES_4(v), tile_5_##v, tile_6_##v, tile_7_##v, tile_8_##v, tile_9_##v, tile_10_##v, tile_11_##v, tile_12_##v, \
             tile_13_##v, tile_14_##v                                                                                   \
     }
-#elif defined(__AVX2__)
+#elif QN_GEMM_ROWS == 6
 #define TILES(v) TILES_4(v) TILE(5, v) TILE(6, v)
 #define NAMES(v) \
     { NAMES_4(v), tile_5_##v, tile_6_##v }
-#elif defined(__aarch64__)
+#elif QN_GEMM_ROWS == 8
 #define TILES(v) TILES_4(v) TILE(5, v) TILE(6, v) TILE(7, v) TILE(8, v)
 #define NAMES(v) \
     { NAMES_4(v), tile_5_##v, tile_6_##v, tile_7_##v, tile_8_##v }
@@ -87,7 +89,7 @@ typedef void (*tile_fn)(int depth, const float *a, const float *b, const float *
 #endif
 TILES(1)
 TILES(2)
-#if defined(__aarch64__)
+#if QN_GEMM_VECTORS == 3
 TILES(3)
 static const tile_fn tiles[TILE_V][TILE_M] = {NAMES(1), NAMES(2), NAMES(3)};
 #else

@@ -10,12 +10,23 @@
 
 #include "cpu/kernel.h"
 
-/* Vectors of a tile along n, and so the width of a panel of B. */
-#if defined(__aarch64__)
-enum { QN_GEMM_VECTORS = 3, QN_GEMM_WIDE = QN_GEMM_VECTORS * VF_N };
+/* A tile: as many sums as the registers hold beside one line of B and one number of A. With three vectors a line a number of A is spread
+ * for three products, with two for two; AVX-512 spreads it on the way from memory and has no use for the third. Vectors lie along n and
+ * make the width of a panel of B. */
+#if defined(QN_SIMD_AVX512)
+#define QN_GEMM_ROWS 14
+#define QN_GEMM_VECTORS 2
+#elif QN_REGISTERS == 32
+#define QN_GEMM_ROWS 8
+#define QN_GEMM_VECTORS 3
+#elif defined(QN_SIMD_AVX2)
+#define QN_GEMM_ROWS 6
+#define QN_GEMM_VECTORS 2
 #else
-enum { QN_GEMM_VECTORS = 2, QN_GEMM_WIDE = QN_GEMM_VECTORS * VF_N };
+#define QN_GEMM_ROWS 4
+#define QN_GEMM_VECTORS 2
 #endif
+enum { QN_GEMM_WIDE = QN_GEMM_VECTORS * VF_N };
 
 typedef struct qn_gemm_side qn_gemm_side;
 /* Hands over elements (first + i, first_k + p), i < count, p < depth, in panels that are `step` wide and `depth` long, one after

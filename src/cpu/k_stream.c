@@ -22,7 +22,7 @@ enum { ROWS = 4, MOST = 4, DEPTH = 512 };
 #define ABREAST \
     { 4, 2, 2, 1, 1, 1, 1, 1 }
 #define MANY(DO, ...) DO(1, 4, 1, __VA_ARGS__) DO(2, 2, 1, __VA_ARGS__) DO(3, 2, 1, __VA_ARGS__)
-#elif defined(__aarch64__) && !defined(QN_AT_c)
+#elif QN_REGISTERS == 32
 enum { ROWS = QN_STREAM_ROWS, MOST = 2, DEPTH = 512 };
 #define ABREAST \
     { 2, 2, 2, 2, 1, 1, 1, 1 }
@@ -89,7 +89,8 @@ INLINE void stream(const task *t, int rows, int panels, int passes, int size, lo
             for (int v = 0; v < VECTORS; v++) {
                 vf w = load(line + i * t->apart, v);
                 QN_UNROLL
-                for (int j = 0; j < rows; j++) sum[j][i * VECTORS + v] = vf_fma(vf_set1(x[j][p]), w, sum[j][i * VECTORS + v]);
+                for (int j = 0; j < rows; j++)
+                    sum[j][i * VECTORS + v] = vf_fma_stay(vf_set1(x[j][p]), w, sum[j][i * VECTORS + v]);
             }
         }
     }
@@ -104,7 +105,7 @@ typedef void (*stream_fn)(const task *t);
 #define STREAM(rows, panels, passes, type, size) \
     static void s##rows##_##panels##_##passes##_##type(const task *t) { stream(t, rows, panels, passes, size, load_##type); }
 #define ONE(DO, ...) DO(1, 1, 1, __VA_ARGS__) DO(2, 1, 1, __VA_ARGS__) DO(3, 1, 1, __VA_ARGS__) DO(4, 1, 1, __VA_ARGS__)
-#if defined(__aarch64__) && !defined(QN_AT_c)
+#if QN_REGISTERS == 32 && !defined(QN_SIMD_AVX512)
 #define ONE_MORE(DO, ...) DO(5, 1, 1, __VA_ARGS__) DO(6, 1, 1, __VA_ARGS__) DO(7, 1, 1, __VA_ARGS__) DO(8, 1, 1, __VA_ARGS__)
 #else
 #define ONE_MORE(DO, ...)

@@ -98,13 +98,13 @@ static int kind_of(const qn_quant_type *t) { return t->is_wide ? 2 : (t->group =
     BODY(p##n##_##kind, n, QN_DOT_PANELS, group, least, wide)
 #define BODIES_3(...) ROW_BODIES(3, __VA_ARGS__)
 #define BODIES_6(...) ROW_BODIES(4, __VA_ARGS__) ROW_BODIES(5, __VA_ARGS__) ROW_BODIES(6, __VA_ARGS__)
-#if defined(__AVX512F__)
+#if QN_DOT_ROWS == 6
 #define UP_TO(p, kind) \
     { p##1_##kind, p##2_##kind, p##3_##kind, p##4_##kind, p##5_##kind, p##6_##kind }
 KINDS(BODIES)
 KINDS(BODIES_3)
 KINDS(BODIES_6)
-#elif defined(__AVX2__) || (defined(__aarch64__) && !defined(QN_AT_c))
+#elif QN_DOT_ROWS == 3
 #define UP_TO(p, kind) \
     { p##1_##kind, p##2_##kind, p##3_##kind }
 KINDS(BODIES)
@@ -135,7 +135,7 @@ void qn_quant_dots(const qn_quant_type *t, const qn_quant_chunk *w, int panels, 
     task k = {.w = w, .x = x, .groups = groups, .offset = t->offset, .sums = sums, .step = step};
     for (int p = 0; p < QN_DOT_PANELS && next->panels; p++) k.next[p] = next->at[p < next->panels ? p : 0];
     if (next->panels) k.lines = (next->bytes + groups * LINE - 1) / (groups * LINE);
-#if defined(QN_AT_amx) || defined(QN_AT_i8mm)
+#ifdef QN_HAS_TILES
     if (qn_quant_by_tiles(t, n) && panels == QN_TILE_PANELS) {
         int done = n - n % QN_TILE_ROWS;
         qn_quant_tiles(t, w, x, done, count, sums, step);

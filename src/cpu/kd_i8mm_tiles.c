@@ -1,4 +1,4 @@
-/* The products of kd_dots.c for rows four at a time by instructions that multiply two rows with two: twice the products of a dot
+/* The products of kd_dots.c for a few rows at a time by instructions that multiply two rows with two: twice the products of a dot
  * instruction. The integer sums of a group come out by pairs, are put in order and become floats as everywhere else, so the bits are
  * the same. Weights are paired once for all rows that meet them, rows on the way. */
 #include "cpu/kd_quant.h"
@@ -6,9 +6,9 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { ROWS = QN_TILE_ROWS, DEEP = 8, LANE_PAIRS = QN_PANEL / 2, ROW_PAIRS = ROWS / 2 };
+enum { ROWS = QN_TILE_ROWS, DEEP = 8, LANE_PAIRS = 2 * QN_PANEL_VECTORS, ROW_PAIRS = ROWS / 2 };
 
-/* A chunk of a panel: step by step of eight elements, by pairs of its rows. */
+/* A chunk of a panel: step by step of eight elements, by pairs of its rows, of which a vector has one or more. */
 typedef struct paired {
     vu at[QN_CHUNK / DEEP][LANE_PAIRS];
 } paired;
@@ -24,13 +24,6 @@ static void pair_weights(const qn_quant_chunk *w, int count, paired *to) {
     }
 }
 
-/* Sixteen elements of two rows are two pairs. */
-INLINE void pair_rows(const int8_t *a, const int8_t *b, vu to[2]) {
-    vi first = (vi)vu_load(a), second = (vi)vu_load(b);
-    to[0] = (vu)vi_of_first(first, second);
-    to[1] = (vu)vi_of_second(first, second);
-}
-
 /* Integer sums of group g. */
 INLINE void multiply(const qn_quant_row *const *x, const paired *w, int g, int group, int offset, vi sum[ROW_PAIRS][LANE_PAIRS]) {
     QN_UNROLL
@@ -44,7 +37,7 @@ INLINE void multiply(const qn_quant_row *const *x, const paired *w, int g, int g
         vu rows[ROW_PAIRS][2];
         int at = g * group + s * DEEP;
         QN_UNROLL
-        for (int q = 0; q < ROW_PAIRS; q++) pair_rows(x[2 * q]->q + at, x[2 * q + 1]->q + at, rows[q]);
+        for (int q = 0; q < ROW_PAIRS; q++) vu_pair_rows(x[2 * q]->q + at, x[2 * q + 1]->q + at, rows[q]);
         QN_UNROLL
         for (int i = 0; i < 2; i++) {
             QN_UNROLL

@@ -1,5 +1,6 @@
 /* The table of block types, packing of their rows into panels, and the quantising of activations. */
 #include "cpu/kd_unpack.h"
+#include "cpu/simd/simd_codes.h"
 
 /* ---- Types: dtype, group, has a minimum, offset, wide, fields of a block as (bytes of an element, elements), unpacking, one row,
  * a few rows, and what it is packed as when not as it is. */
@@ -91,15 +92,12 @@ static int32_t peak_bits(const float *x) {
     return vi_largest(most);
 }
 
-typedef int8_t vq __attribute__((vector_size(VF_N)));
-
 /* Sixteen elements to integers; their sum. */
 static int32_t round_16(const float *x, float inverse, int8_t *q) {
     vi sum = vi_set1(0);
     for (int i = 0; i < 16; i += VF_N) {
         vi r = vi_from_f(vf_round(vf_load(x + i) * vf_set1(inverse)));
-        vq bytes = __builtin_convertvector(r, vq);
-        memcpy(q + i, &bytes, sizeof bytes);
+        vi_store_8(q + i, r);
         sum += r;
     }
     return vi_total(sum);

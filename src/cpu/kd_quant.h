@@ -17,14 +17,18 @@ enum { QN_PANEL = 16, QN_CHUNK = 256, QN_PANEL_VECTORS = QN_PANEL / VF_N };
 
 /* Rows of activations at a time, panels beside each other when there are several, and when there is one: so that integer and float
  * sums fit the registers, and one row still keeps several streams of weights in flight. */
-#if defined(__AVX512F__)
-enum { QN_DOT_ROWS = 6, QN_DOT_PANELS = 2, QN_DOT_PANELS_ONE = 4 };
-#elif defined(__AVX2__)
-enum { QN_DOT_ROWS = 3, QN_DOT_PANELS = 1, QN_DOT_PANELS_ONE = 2 };
-#elif defined(__aarch64__) && !defined(QN_AT_c)
-enum { QN_DOT_ROWS = 3, QN_DOT_PANELS = 1, QN_DOT_PANELS_ONE = 2 };
+#if defined(QN_SIMD_AVX512)
+#define QN_DOT_ROWS 6
+enum { QN_DOT_PANELS = 2, QN_DOT_PANELS_ONE = 4 };
+#elif defined(QN_SIMD_SVE)
+#define QN_DOT_ROWS 6
+enum { QN_DOT_PANELS = 1, QN_DOT_PANELS_ONE = 2 };
+#elif defined(QN_SIMD_AVX2) || defined(QN_SIMD_NEON)
+#define QN_DOT_ROWS 3
+enum { QN_DOT_PANELS = 1, QN_DOT_PANELS_ONE = 2 };
 #else
-enum { QN_DOT_ROWS = 2, QN_DOT_PANELS = 1, QN_DOT_PANELS_ONE = 1 };
+#define QN_DOT_ROWS 2
+enum { QN_DOT_PANELS = 1, QN_DOT_PANELS_ONE = 1 };
 #endif
 
 /* A chunk of a panel, ready to be multiplied. Four elements of a row are one word. */
@@ -121,8 +125,13 @@ void qn_quant_dots(const qn_quant_type *t, const qn_quant_chunk *w, int panels, 
  * rows and so wide a group on; on AMX groups of 16 are faster without, where finishing a tile costs as much as the half that its
  * products save. */
 #if defined(QN_AT_amx)
+#define QN_HAS_TILES 1
 enum { QN_TILE_ROWS = 16, QN_TILE_PANELS = 4, QN_TILE_FROM = 16, QN_TILE_GROUP = 32 };
+#elif defined(QN_AT_sve)
+#define QN_HAS_TILES 1
+enum { QN_TILE_ROWS = 8, QN_TILE_PANELS = 1, QN_TILE_FROM = 8, QN_TILE_GROUP = 16 };
 #elif defined(QN_AT_i8mm)
+#define QN_HAS_TILES 1
 enum { QN_TILE_ROWS = 4, QN_TILE_PANELS = 1, QN_TILE_FROM = 8, QN_TILE_GROUP = 16 };
 #else
 enum { QN_TILE_ROWS = 1, QN_TILE_PANELS = QN_DOT_PANELS, QN_TILE_FROM = 1 << 30, QN_TILE_GROUP = 32 };

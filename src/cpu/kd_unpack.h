@@ -20,11 +20,17 @@ INLINE vu word(const uint8_t *field, int i, int v) { return vu_load(field + (i *
 /* A field of one f16 a row. */
 INLINE vf half_field(const uint8_t *field, int v) { return vf_load_h((const uint16_t *)(const void *)(field + v * VF_N * 2)); }
 /* Fields of one 16-bit number or one byte a row. */
+#if defined(QN_SIMD_SVE) /* whose loads widen */
+INLINE vu short_field(const uint8_t *field, int v) {
+    return svld1uh_u32(VF_ALL, (const uint16_t *)(const void *)(field + v * VF_N * 2));
+}
+#else
 INLINE vu short_field(const uint8_t *field, int v) {
     vh h;
     memcpy(&h, field + v * VF_N * 2, sizeof h);
     return __builtin_convertvector(h, vu);
 }
+#endif
 INLINE vu byte_field(const uint8_t *field, int v) { return (vu)vi_load_u8(field + v * VF_N); }
 INLINE void put(uint32_t (*codes)[QN_PANEL], int i, int v, vu w) { vu_store(codes[i] + v * VF_N, w); }
 INLINE void put_f(float (*to)[QN_PANEL], int group, int v, vf x) { vf_store(to[group] + v * VF_N, x); }

@@ -11,7 +11,8 @@
 
 enum { MOST_ROWS = 40, MOST_BYTES = 80 * 1024 * 4 };
 
-static const char *const levels[] = {"c", "c,avx2", "c,avxvnni", "c,avx512", "c,avx512,amx", "c,neon", "c,dotprod", "c,i8mm"};
+static const char *const levels[] = {"c",      "c,avx2",    "c,avxvnni", "c,avx512", "c,avx512,amx",
+                                     "c,neon", "c,dotprod", "c,i8mm",    "c,sve"};
 
 static uint8_t weights[MOST_BYTES];
 static float x[MOST_ROWS * 1024];

@@ -5,8 +5,12 @@
  *   vf_load, vf_store        any address              vf_loadn, vf_storen   the first n lanes, 0 <= n <= VF_N, others 0 / untouched
  *   vf_load_h, vf_store_h    f16 in memory            vf_load_b, vf_store_b bf16 in memory; rounded to nearest even
  *   vf_set1 vi_set1  vf_fma(a,b,c) = a b + c  vf_min vf_max (as the instruction: b when either is NaN)  vf_abs vf_sqrt
+ *   vf_fma_stay              vf_fma for tiles of sums: c is not used again
  *   vf_select(mask, a, b)    a where the mask is -1    vf_sum vf_most  over the lanes, always in the same order
- *   vf_round (to nearest even) vi_from_f (of a whole number in range) vf_from_i */
+ *   vf_round (to nearest even) vi_from_f (of a whole number in range) vf_from_i
+ *
+ * For the preprocessor: QN_LANES is VF_N, QN_REGISTERS how many vectors the machine holds at once, QN_SIMD_<family> which header it is
+ * (none for plain). */
 #ifndef QN_CPU_SIMD_SIMD_H
 #define QN_CPU_SIMD_SIMD_H
 
@@ -19,11 +23,16 @@
 #include "cpu/simd/simd_avx512.h"
 #elif defined(__AVX2__)
 #include "cpu/simd/simd_avx2.h"
+#elif defined(__ARM_FEATURE_SVE_BITS) && __ARM_FEATURE_SVE_BITS == 256
+#include "cpu/simd/simd_sve.h"
 #elif defined(__aarch64__) && !defined(QN_AT_c)
 #include "cpu/simd/simd_neon.h"
 #else
 #include "cpu/simd/simd_plain.h"
 #endif
+
+typedef uint16_t vh __attribute__((vector_size(VF_N * 2)));
+typedef uint32_t vu __attribute__((vector_size(VF_N * 4)));
 
 typedef union vf_bits {
     vf f;
@@ -35,6 +44,9 @@ static inline vf vf_of_bits(vi a) { return (vf_bits){.i = a}.f; }
 static inline vf vf_select(vi mask, vf a, vf b) { return vf_of_bits((vi_bits(a) & mask) | (vi_bits(b) & ~mask)); }
 static inline vf vf_abs(vf a) { return vf_of_bits(vi_bits(a) & vi_set1(0x7fffffff)); }
 static inline vf vf_zero(void) { return vf_set1(0.0f); }
+
+#ifndef QN_SIMD_SVE /* which has instructions for all that follows */
+static inline vf vf_fma_stay(vf a, vf b, vf c) { return vf_fma(a, b, c); }
 
 /* Halves of the lanes are added until one is left: the same tree at every length of a run. */
 static inline float vf_sum(vf a) {
@@ -55,14 +67,15 @@ static inline float vf_most(vf a) {
 }
 
 /* bf16 by its bits, so it is the same on every level. */
-typedef uint16_t vh __attribute__((vector_size(VF_N * 2)));
-typedef uint32_t vu __attribute__((vector_size(VF_N * 4)));
-
+#if defined(QN_SIMD_NEON) /* compilers go through single numbers */
+static inline vf vf_load_b(const uint16_t *p) { return (vf)vshll_n_u16(vld1_u16(p), 16); }
+#else
 static inline vf vf_load_b(const uint16_t *p) {
     vh h;
     memcpy(&h, p, sizeof h);
     return vf_of_bits((vi)(__builtin_convertvector(h, vu) << 16));
 }
+#endif
 #if defined(__AVX512F__)
 /* As below, with a mask where numbers are NaN and the instruction that narrows. */
 static inline void vf_store_b(uint16_t *p, vf a) {
@@ -103,5 +116,6 @@ static inline void vf_store_bn(uint16_t *p, vf a, int n) {
     vf_store_b(t, a);
     for (int i = 0; i < n; i++) p[i] = t[i];
 }
+#endif
 
 #endif

@@ -4,7 +4,10 @@
 
 #include <immintrin.h>
 
-enum { VF_N = 8 };
+#define QN_SIMD_AVX2 1
+#define QN_LANES 8
+#define QN_REGISTERS 16
+enum { VF_N = QN_LANES };
 typedef float vf __attribute__((vector_size(32)));
 typedef int32_t vi __attribute__((vector_size(32)));
 

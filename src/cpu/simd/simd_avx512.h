@@ -4,7 +4,10 @@
 
 #include <immintrin.h>
 
-enum { VF_N = 16 };
+#define QN_SIMD_AVX512 1
+#define QN_LANES 16
+#define QN_REGISTERS 32
+enum { VF_N = QN_LANES };
 typedef float vf __attribute__((vector_size(64)));
 typedef int32_t vi __attribute__((vector_size(64)));
 

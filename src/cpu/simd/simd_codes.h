@@ -8,7 +8,16 @@
 
 #include "cpu/simd/simd.h"
 
-#if defined(__AVX512F__)
+#if defined(QN_SIMD_SVE)
+static inline vi vi_load_u8(const void *p) { return svld1ub_s32(VF_ALL, p); }
+static inline vi vi_load_s8(const void *p) { return svld1sb_s32(VF_ALL, p); }
+static inline void vi_store_8(void *p, vi a) { svst1b_s32(VF_ALL, p, a); }
+static inline vi vi_lanes(void) { return svindex_s32(0, 1); }
+static inline uint32_t vi_signs(vi a) {
+    return (uint32_t)svorv_s32(svcmplt_n_s32(VF_ALL, a, 0),
+                               svlsl_s32_x(VF_ALL, svdup_n_s32(1), svreinterpret_u32_s32(vi_lanes())));
+}
+#elif defined(__AVX512F__)
 static inline vi vi_load_u8(const void *p) { return (vi)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)); }
 static inline vi vi_load_s8(const void *p) { return (vi)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)); }
 static inline void vi_store_8(void *p, vi a) { _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8((__m512i)a)); }
@@ -27,6 +36,24 @@ static inline void vi_store_8(void *p, vi a) {
 }
 static inline vi vi_lanes(void) { return (vi){0, 1, 2, 3, 4, 5, 6, 7}; }
 static inline uint32_t vi_signs(vi a) { return (uint32_t)_mm256_movemask_ps((__m256)a); }
+#elif defined(QN_SIMD_NEON)
+static inline vi vi_load_u8(const void *p) {
+    uint32_t word;
+    memcpy(&word, p, sizeof word);
+    return (vi)vmovl_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(word)))));
+}
+static inline vi vi_load_s8(const void *p) {
+    uint32_t word;
+    memcpy(&word, p, sizeof word);
+    return (vi)vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(word)))));
+}
+static inline void vi_store_8(void *p, vi a) {
+    uint16x4_t halves = vmovn_u32((uint32x4_t)a);
+    uint32_t word = vget_lane_u32(vreinterpret_u32_u8(vmovn_u16(vcombine_u16(halves, halves))), 0);
+    memcpy(p, &word, sizeof word);
+}
+static inline vi vi_lanes(void) { return (vi){0, 1, 2, 3}; }
+static inline uint32_t vi_signs(vi a) { return vaddvq_u32((uint32x4_t)(a >> 31) & (uint32x4_t){1, 2, 4, 8}); }
 #else
 static inline vi vi_load_u8(const void *p) {
     const uint8_t *b = p;

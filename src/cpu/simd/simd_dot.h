@@ -51,13 +51,19 @@ static inline vi vi_dot4_wide(vi s, vu w, int32_t x) {
     __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8((__m256i)w), turned);
     return s + (vi)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 }
-#elif defined(__aarch64__) && !defined(QN_AT_c) && defined(__ARM_FEATURE_DOTPROD)
+#elif defined(QN_SIMD_SVE)
+#define VU_WIDE_FLIP 0u
+static inline vi vi_dot4_wide(vi s, vu w, int32_t x) {
+    return svdot_s32(s, svreinterpret_s8_u32(w), svreinterpret_s8_s32(svdup_n_s32(x)));
+}
+static inline vi vi_dot4(vi s, vu w, int32_t x) { return vi_dot4_wide(s, w, x); }
+#elif defined(QN_SIMD_NEON) && defined(__ARM_FEATURE_DOTPROD)
 #define VU_WIDE_FLIP 0u
 static inline vi vi_dot4_wide(vi s, vu w, int32_t x) {
     return (vi)vdotq_s32((int32x4_t)s, (int8x16_t)w, vreinterpretq_s8_s32(vdupq_n_s32(x)));
 }
 static inline vi vi_dot4(vi s, vu w, int32_t x) { return vi_dot4_wide(s, w, x); }
-#elif defined(__aarch64__) && !defined(QN_AT_c)
+#elif defined(QN_SIMD_NEON)
 #define VU_WIDE_FLIP 0u
 static inline vi vi_dot4_wide(vi s, vu w, int32_t x) {
     int8x16_t four = vreinterpretq_s8_s32(vdupq_n_s32(x));
@@ -87,7 +93,21 @@ enum { VI_UPPER_BITS = 0 };
 static inline vi vi_dot4_upper(vi s, vu w, int32_t x) { return vi_dot4(s, w >> 4 & 0x0f0f0f0fu, x); }
 #endif
 
-#if defined(__aarch64__) && !defined(QN_AT_c) && defined(__ARM_FEATURE_DOTPROD)
+#if defined(QN_SIMD_SVE)
+/* As with NEON below: the sixteen bytes are in every quarter that dots can take their four from. */
+static inline vi vi_dot4_at(vi s, vu w, const int8_t *x, int i) {
+    svint8_t all = svld1rq_s8(svptrue_b8(), x + (i & ~3) * 4), codes = svreinterpret_s8_u32(w);
+    switch (i & 3) {
+    case 0: return svdot_lane_s32(s, codes, all, 0);
+    case 1: return svdot_lane_s32(s, codes, all, 1);
+    case 2: return svdot_lane_s32(s, codes, all, 2);
+    default: return svdot_lane_s32(s, codes, all, 3);
+    }
+}
+static inline vi vi_dot4_upper_at(vi s, vu w, const int8_t *x, int i) {
+    return vi_dot4_at(s, svreinterpret_u32_u8(svlsr_n_u8_x(svptrue_b8(), svreinterpret_u8_u32(w), 4)), x, i);
+}
+#elif defined(QN_SIMD_NEON) && defined(__ARM_FEATURE_DOTPROD)
 /* Dots take their four from any quarter of a vector: one load for four of them, and none to spread a number. */
 static inline vi vi_dot4_at(vi s, vu w, const int8_t *x, int i) {
     int8x16_t all = vld1q_s8(x + (i & ~3) * 4), codes = (int8x16_t)w;
@@ -120,8 +140,13 @@ static inline vu vu_table16(const uint8_t *t, vu w) {
 static inline vu vu_pick16(const uint16_t *t, vu i) {
     return (vu)_mm256_i32gather_epi32((const int *)(const void *)t, (__m256i)(i >> 1), 4) >> ((i & 1u) << 4) & 0xffffu;
 }
+#elif defined(QN_SIMD_SVE)
+static inline vu vu_table16(const uint8_t *t, vu w) {
+    return svreinterpret_u32_u8(svtbl_u8(svld1rq_u8(svptrue_b8(), t), svreinterpret_u8_u32(w)));
+}
+static inline vu vu_pick16(const uint16_t *t, vu i) { return svld1uh_gather_u32index_u32(VF_ALL, t, i); }
 #else
-#if defined(__aarch64__) && !defined(QN_AT_c)
+#if defined(QN_SIMD_NEON)
 static inline vu vu_table16(const uint8_t *t, vu w) { return (vu)vqtbl1q_u8(vld1q_u8(t), (uint8x16_t)w); }
 #else
 static inline vu vu_table16(const uint8_t *t, vu w) {
@@ -138,13 +163,18 @@ static inline vu vu_pick16(const uint16_t *t, vu i) {
 #endif
 
 /* Lanes turned by half of what is left, until one lane has taken in all of them. */
-#if defined(__AVX512F__)
+#if QN_LANES == 16
 #define VI_FOLD(a, op)                                                                              \
     a = op(a, __builtin_shufflevector(a, a, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7)); \
     a = op(a, __builtin_shufflevector(a, a, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11)); \
     a = op(a, __builtin_shufflevector(a, a, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13)); \
     a = op(a, __builtin_shufflevector(a, a, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14))
-#elif defined(__AVX2__)
+#elif defined(QN_SIMD_SVE) /* which turns whole registers */
+#define VI_FOLD(a, op)                                                \
+    a = op(a, __builtin_shufflevector(a, a, 4, 5, 6, 7, 0, 1, 2, 3)); \
+    a = op(a, __builtin_shufflevector(a, a, 2, 3, 4, 5, 6, 7, 0, 1)); \
+    a = op(a, __builtin_shufflevector(a, a, 1, 2, 3, 4, 5, 6, 7, 0))
+#elif QN_LANES == 8
 #define VI_FOLD(a, op)                                                \
     a = op(a, __builtin_shufflevector(a, a, 4, 5, 6, 7, 0, 1, 2, 3)); \
     a = op(a, __builtin_shufflevector(a, a, 2, 3, 0, 1, 6, 7, 4, 5)); \

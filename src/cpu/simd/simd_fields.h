@@ -20,7 +20,7 @@ static inline vi vi_fields(const vi_field *f, const uint8_t *p, int bit) {
     __m512i all = _mm512_zextsi128_si512(_mm_loadu_si128((const __m128i *)p));
     return (vi)_mm512_permutexvar_epi16((__m512i)f->words, all) >> (f->shift + bit) & f->mask;
 }
-#elif defined(__AVX2__)
+#elif QN_LANES == 8
 enum { VI_FIELD_BYTES = 8 };
 typedef struct vi_field {
     vi bytes, shift, mask; /* the four bytes from which on a field is found */
@@ -32,7 +32,13 @@ static inline vi_field vi_fields_of(int bits) {
 static inline vi vi_fields(const vi_field *f, const uint8_t *p, int bit) {
     int64_t word;
     memcpy(&word, p, sizeof word);
-    return (vi)_mm256_shuffle_epi8(_mm256_set1_epi64x(word), (__m256i)f->bytes) >> (f->shift + bit) & f->mask;
+#if defined(QN_SIMD_SVE)
+    svuint8_t all = svreinterpret_u8_s64(svdup_n_s64(word));
+    vi four = svreinterpret_s32_u8(svtbl_u8(all, svreinterpret_u8_s32(f->bytes)));
+#else
+    vi four = (vi)_mm256_shuffle_epi8(_mm256_set1_epi64x(word), (__m256i)f->bytes);
+#endif
+    return four >> (f->shift + bit) & f->mask;
 }
 #else
 enum { VI_FIELD_BYTES = 4 };

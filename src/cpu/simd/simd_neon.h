@@ -4,7 +4,10 @@
 
 #include <arm_neon.h>
 
-enum { VF_N = 4 };
+#define QN_SIMD_NEON 1
+#define QN_LANES 4
+#define QN_REGISTERS 32
+enum { VF_N = QN_LANES };
 typedef float vf __attribute__((vector_size(16)));
 typedef int32_t vi __attribute__((vector_size(16)));
 

@@ -4,7 +4,13 @@
 
 #include <math.h>
 
-enum { VF_N = 4 };
+#define QN_LANES 4
+#if defined(__aarch64__)
+#define QN_REGISTERS 32
+#else
+#define QN_REGISTERS 16
+#endif
+enum { VF_N = QN_LANES };
 typedef float vf __attribute__((vector_size(16)));
 typedef int32_t vi __attribute__((vector_size(16)));
 

@@ -7,17 +7,33 @@
 
 #include "cpu/simd/simd.h"
 
-typedef double vf_wide __attribute__((vector_size(VF_N * 8))); /* as many doubles as a vf has floats */
-
 #define VF_TRIG_FAR 1048576.0f
 
-/* x = turns pi / 2 + r with |r| hardly above pi / 4, for |x| up to VF_TRIG_FAR; pi / 2 in two parts, the first short enough that any
- * such number of turns times it is exact. */
+/* x - n pi / 2; pi / 2 in two parts, the first short enough that any such number of turns times it is exact. */
+#if defined(QN_SIMD_SVE)
+typedef double vf_every_second __attribute__((vector_size(32)));
+static inline vf_every_second vf_less_turns(svfloat32_t x, svfloat32_t n) {
+    vf_every_second wide = svcvt_f64_f32_x(svptrue_b64(), x), m = svcvt_f64_f32_x(svptrue_b64(), n);
+    return (wide - m * 0x1.921fb544p+0) - m * 0x1.0b4611a626331p-34;
+}
+static inline vf vf_take_turns(vf x, vf n) {
+    svfloat32_t even = svcvt_f32_f64_x(svptrue_b64(), vf_less_turns(x, n));
+    svfloat32_t odd = svcvt_f32_f64_x(svptrue_b64(), vf_less_turns(svtrn2_f32(x, x), svtrn2_f32(n, n)));
+    return svtrn1_f32(even, odd);
+}
+#else
+typedef double vf_wide __attribute__((vector_size(VF_N * 8))); /* as many doubles as a vf has floats */
+static inline vf vf_take_turns(vf x, vf n) {
+    vf_wide wide = __builtin_convertvector(x, vf_wide), m = __builtin_convertvector(n, vf_wide);
+    return __builtin_convertvector((wide - m * 0x1.921fb544p+0) - m * 0x1.0b4611a626331p-34, vf);
+}
+#endif
+
+/* x = turns pi / 2 + r with |r| hardly above pi / 4, for |x| up to VF_TRIG_FAR. */
 static inline vf vf_quarter_turns(vf x, vi *turns) {
     vf n = vf_round(x * vf_set1(0.636619772f));
-    vf_wide wide = __builtin_convertvector(x, vf_wide), m = __builtin_convertvector(n, vf_wide);
     *turns = vi_from_f(n);
-    return __builtin_convertvector((wide - m * 0x1.921fb544p+0) - m * 0x1.0b4611a626331p-34, vf);
+    return vf_take_turns(x, n);
 }
 
 static inline vf vf_sin_near(vf r) {
@@ -43,6 +59,11 @@ static inline vf vf_sin_ahead(vf x, int ahead) {
     return vf_of_bits(vi_bits(y) ^ (vi)((vu)(turns & vi_set1(2)) << 30));
 }
 
+#if defined(QN_SIMD_SVE)
+static inline int vf_any_far(vf x) {
+    return svptest_any(VF_ALL, svnot_b_z(VF_ALL, svcmple_f32(VF_ALL, vf_abs(x), vf_set1(VF_TRIG_FAR)))); /* NaN too */
+}
+#else
 static inline int vf_any_far(vf x) {
     uint64_t lane[VF_N / 2], any = 0;
     vi far = ~(vf_abs(x) <= vf_set1(VF_TRIG_FAR)); /* NaN too */
@@ -50,6 +71,7 @@ static inline int vf_any_far(vf x) {
     for (int i = 0; i < VF_N / 2; i++) any |= lane[i];
     return any != 0;
 }
+#endif
 
 static inline vf vf_each_double(vf x, double (*f)(double)) {
     float t[VF_N];

@@ -20,7 +20,7 @@
 
 /* The low halves of a and b lane by lane, a0 b0 a1 b1 ..; and the high halves. Of the lanes of a and then b, those with even numbers;
  * and the others. */
-#if defined(__AVX512F__)
+#if QN_LANES == 16
 static inline vf vf_zip_low(vf a, vf b) {
     return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
 }
@@ -33,7 +33,7 @@ static inline vf vf_even(vf a, vf b) {
 static inline vf vf_odd(vf a, vf b) {
     return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
 }
-#elif defined(__AVX2__)
+#elif QN_LANES == 8
 static inline vf vf_zip_low(vf a, vf b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
 static inline vf vf_zip_high(vf a, vf b) { return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
 static inline vf vf_even(vf a, vf b) { return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14); }

@@ -11,7 +11,12 @@
 
 typedef double vd __attribute__((vector_size(VF_N * 4)));
 
-#if defined(__AVX512F__)
+#if defined(QN_SIMD_SVE)
+/* Every second lane of a register becomes a double. */
+static inline vd vd_low(vf a) { return svcvt_f64_f32_x(svptrue_b64(), svzip1_f32(a, a)); }
+static inline vd vd_high(vf a) { return svcvt_f64_f32_x(svptrue_b64(), svzip2_f32(a, a)); }
+static inline vd vd_from(const float *p) { return vd_low(svld1_f32(svptrue_pat_b32(SV_VL4), p)); }
+#elif defined(__AVX512F__)
 static inline vd vd_low(vf a) { return (vd)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)a)); }
 static inline vd vd_high(vf a) { return (vd)_mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)a, 1)); }
 static inline vd vd_from(const float *p) { return (vd)_mm512_cvtps_pd(_mm256_loadu_ps(p)); }
@@ -29,7 +34,9 @@ static inline vd vd_from(const float *p) { return (vd){(double)p[0], (double)p[1
 static inline vd vd_fma(vd a, vd b, vd c) { return (vd)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c); }
 #elif defined(__AVX2__)
 static inline vd vd_fma(vd a, vd b, vd c) { return (vd)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c); }
-#elif defined(__aarch64__) && !defined(QN_AT_c)
+#elif defined(QN_SIMD_SVE)
+static inline vd vd_fma(vd a, vd b, vd c) { return svmla_f64_x(svptrue_b64(), c, a, b); }
+#elif defined(QN_SIMD_NEON)
 static inline vd vd_fma(vd a, vd b, vd c) { return (vd)vfmaq_f64((float64x2_t)c, (float64x2_t)a, (float64x2_t)b); }
 #else
 static inline vd vd_fma(vd a, vd b, vd c) { return a * b + c; }
