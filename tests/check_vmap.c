@@ -10,7 +10,7 @@
 #include "tensor/convert.h"
 #include "check.h"
 
-enum { MOST_ELEMENTS = 300, BATCH = 3, ROOM = 1 << 19 }; /* room for what cases of fixed shapes have, in bytes */
+enum { MOST_ELEMENTS = 300, BATCH = 3, ROOM = 1 << 21 }; /* room for what cases of fixed shapes have, in bytes */
 
 typedef struct trial {
     qc_built b;
@@ -58,7 +58,10 @@ static size_t item_bytes(const trial *t, int s, int k, char *out) {
     const qn_dtype_info *d = qn_dtype_describe((qn_dtype)x->dtype);
     static char whole[ROOM];
     size_t n = qc_gather(x, whole, sizeof whole), unit = (size_t)d->bytes, by = n ? (size_t)k * unit % n : 0;
-    if (n == sizeof whole) qc_fail(&t->b, "source %d is larger than this check has room for", s);
+    if (n > sizeof whole) {
+        qc_fail(&t->b, "source %d is larger than this check has room for", s);
+        return 0;
+    }
     memcpy(out, whole + by, n - by);
     memcpy(out + n - by, whole, by);
     return n;
@@ -94,7 +97,12 @@ static size_t run(const trial *t, const qn_graph *g, int k, char *out) {
         qn_tensor y;
         snprintf(name, sizeof name, "y%d", i);
         status = qn_plan_output(p, name, &y, &e);
-        if (status == QN_OK) n += qc_gather(&y, out + n, ROOM * BATCH - n);
+        size_t left = n < ROOM * BATCH ? ROOM * BATCH - n : 0;
+        if (status == QN_OK) n += qc_gather(&y, out + ROOM * BATCH - left, left);
+    }
+    if (n > ROOM * BATCH) {
+        qc_fail(&t->b, "outputs are larger than this check has room for");
+        n = 0;
     }
     if (status != QN_OK) qc_fail(&t->b, "%s: %s", k < 0 ? "batched" : "one item", e.text);
     qn_plan_destroy(p);

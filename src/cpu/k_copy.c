@@ -187,14 +187,6 @@ static void convert_piece(const qn_copy_loops *l, const char *src, char *dst, in
     }
 }
 
-static void copy_past(const char *src, char *dst, int64_t bytes) {
-    for (int64_t some; bytes > 0; bytes -= some, src += some, dst += some) {
-        some = qn_past_some(dst, bytes, 1);
-        qn_past_ask(src, some);
-        qn_past_put(dst, src, some);
-    }
-}
-
 /* n elements from element `first` of a row. */
 static void copy_piece(const qn_copy_loops *l, const char *src, char *dst, int64_t first, int64_t n) {
     int last = l->n - 1;
@@ -209,7 +201,7 @@ static void copy_piece(const qn_copy_loops *l, const char *src, char *dst, int64
     dst += first * to;
     if (l->extent[last] == 1) step = l->size, to = b->bytes;
     if (l->from == l->to) {
-        if (step == l->size && to == l->size && l->past) copy_past(src, dst, n * l->size);
+        if (step == l->size && to == l->size && l->past) qn_past_copy(dst, src, n * l->size, src + n * l->size);
         else if (step == l->size && to == l->size) memmove(dst, src, (size_t)(n * l->size));
         else copy_elements(src, step, dst, to, n, l->size);
         return;

@@ -50,6 +50,14 @@ static inline void qn_past_put(char *y, const char *x, int64_t bytes) {
     memcpy(y, x, (size_t)bytes);
 #endif
 }
+/* A row as it is; `next` is what will be read after it. */
+static inline void qn_past_copy(char *y, const char *x, int64_t bytes, const char *next) {
+    for (int64_t some; bytes > 0; bytes -= some, y += some, x += some) {
+        some = qn_past_some(y, bytes, 1);
+        qn_past_ask(bytes > QN_PAST_AHEAD ? x : next - bytes, some);
+        qn_past_put(y, x, some);
+    }
+}
 /* One vector to an address that is a multiple of its size: kernels that work by vectors alone need no tile, which is a tenth faster. */
 static inline void qn_past_store(float *y, vf a) {
 #if defined(__AVX512F__)

@@ -1,5 +1,6 @@
 /* get_rows and set_rows: rows found by index, decoded or encoded on the way; and their gradients, which add rows up. */
 #include "cpu/k_copy.h"
+#include "cpu/k_past.h"
 
 /* Elements of a row that are never cut apart, multiples of every block; longer where a row is only copied. */
 enum { PIECE = 1024, COPIED = 4096 };
@@ -36,18 +37,36 @@ static int64_t index_at(const qn_tensor *idx, int64_t at, int64_t i) {
 
 /* ---- get_rows */
 
+/* Of which elements of which row unit u is. */
+typedef struct found {
+    const char *from;
+    char *to;
+    int64_t n;
+} found;
+
+static found find(const qn_call *c, int64_t u, int64_t pieces) {
+    const qn_tensor *a = c->src[0], *idx = c->src[1], *y = c->dst[0];
+    int64_t wide = qn_ne(y, 0), of_batch = qn_ne(y, 1) * pieces, batch = u / of_batch, i = u % of_batch / pieces;
+    int64_t first = u % pieces * COPIED, row = index_at(idx, batch_at(y, batch, idx, 1), i);
+    return (found){qn_at(a, batch_at(y, batch, a, 2) + row * qn_nb(a, 1) + bytes_of(a, first)),
+                   qn_at(y, batch_at(y, batch, y, 2) + i * qn_nb(y, 1) + bytes_of(y, first)),
+                   wide - first < COPIED ? wide - first : COPIED};
+}
+
 static void run_get(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     (void)phase;
-    const qn_tensor *a = c->src[0], *idx = c->src[1], *y = c->dst[0];
-    int64_t wide = qn_ne(y, 0), pieces = (wide + COPIED - 1) / COPIED, of_batch = qn_ne(y, 1) * pieces;
-    int64_t units = batches_of(y) * of_batch, end = qn_cpu_cut(units, s->parts[0], part + 1);
-    for (int64_t u = qn_cpu_cut(units, s->parts[0], part); u < end; u++) {
-        int64_t batch = u / of_batch, i = u % of_batch / pieces, first = u % pieces * COPIED;
-        int64_t n = wide - first < COPIED ? wide - first : COPIED, row = index_at(idx, batch_at(y, batch, idx, 1), i);
-        const char *from = qn_at(a, batch_at(y, batch, a, 2) + row * qn_nb(a, 1) + bytes_of(a, first));
-        char *to = qn_at(y, batch_at(y, batch, y, 2) + i * qn_nb(y, 1) + bytes_of(y, first));
-        qn_copy_row(a->dtype, from, y->dtype, to, n);
+    const qn_tensor *a = c->src[0], *y = c->dst[0];
+    int64_t pieces = (qn_ne(y, 0) + COPIED - 1) / COPIED, units = qn_tensor_count(y) / qn_ne(y, 0) * pieces;
+    int64_t u = qn_cpu_cut(units, s->parts[0], part), end = qn_cpu_cut(units, s->parts[0], part + 1);
+    int past = a->dtype == y->dtype && qn_past_is(y, c->src, 1);
+    found f = {0}, next = {0};
+    for (next = u < end ? find(c, u, pieces) : next; u < end; u++) {
+        f = next;
+        if (u + 1 < end) next = find(c, u + 1, pieces);
+        if (past) qn_past_copy(f.to, f.from, bytes_of(y, f.n), next.from);
+        else qn_copy_row(a->dtype, f.from, y->dtype, f.to, f.n);
     }
+    if (past) qn_past_end();
 }
 
 int QN_K(get_rows)(const qn_call *c, qn_cpu_step *s) {

@@ -258,6 +258,8 @@ qn_status qn_ref_gated_delta_net_back(const qn_call *c) {
     reverse p = {.gy = c->src[0], .dst = c->dst};
     delta_open(&p.z, c->src + 1, ((const qn_attr_gated_delta_net_back *)c->attr)->k);
     int64_t n = p.z.width, area = n * n, steps = p.z.steps;
+    if (n == 0) /* gates and betas there are, with nothing to act on */
+        for (int i = 3; i < 5; i++) qn_fill(c->dst[i], 0);
     if (p.z.seqs == 0 || p.z.key_heads == 0 || n == 0) return QN_OK;
     p.states = c->workspace;
     p.grad = p.states + (steps + 1) * area;

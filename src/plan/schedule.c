@@ -3,6 +3,7 @@
 #include "base/reason.h"
 #include "base/memory.h"
 #include "op/guard.h"
+#include "op/op_bytes.h"
 #include "plan/bodies.h"
 #include "vulkan/vulkan.h"
 
@@ -114,7 +115,7 @@ static qn_status check_step(qn_schedule *p, qn_plan_step *s, const qn_ir_node *n
     *scratch = g.infer.workspace;
     s->flops = qn_op_flops(&g.infer);
     for (int i = 0; i < n->n_src; i++)
-        if (s->src[i] && !(g.info->src[i].flags & QN_SLOT_SHAPE)) s->bytes += bytes_of(s->src[i]);
+        if (s->src[i]) s->bytes += qn_op_bytes_read(g.info, n->op, i, bytes_of(s->src[i]), s->src);
     for (int i = 0; i < n->n_out; i++) s->bytes += bytes_of(s->dst[i]);
     for (int i = 0; i < n->n_src; i++) {
         if (!s->src[i] || !(g.info->src[i].flags & QN_SLOT_INDEX)) continue;

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "cpu/cpu.h"
 #include "op/guard.h"
+#include "op/op_bytes.h"
 #include "run/backend.h"
 #include "run/context.h"
 #include "run/traced.h"
@@ -62,7 +63,7 @@ static qn_status execute(qn_context *ctx, const qn_request *q, qn_guarded *g, qn
     }
     if (g->info->is_view) return QN_OK;
     for (int i = 0; i < q->n_src; i++)
-        if (q->src[i] && !(g->info->src[i].flags & QN_SLOT_SHAPE)) n->bytes_read += g->src[i].bytes;
+        if (q->src[i]) n->bytes_read += qn_op_bytes_read(g->info, q->op, i, g->src[i].bytes, q->src);
     for (int i = 0; i < q->n_dst; i++)
         if (q->dst[i]) n->bytes_written += g->dst[i].bytes;
     return QN_OK;

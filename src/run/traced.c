@@ -1,6 +1,8 @@
 /* An op's record: what ran, on what, how many operations and bytes it stands for, and which part of the model asked for it. */
 #include "run/traced.h"
 
+#include "op/op_bytes.h"
+
 enum { BODY = 6 };
 _Static_assert(1 + BODY + QN_TRACE_SHAPE_WORDS + 1 <= QN_TRACE_WORDS_MAX, "the longest record fits");
 
@@ -70,7 +72,7 @@ static uint64_t traffic(const qn_request *q, const qn_guarded *g) {
     uint64_t bytes = 0;
     if (g->info->is_view) return 0;
     for (int i = 0; i < q->n_src; i++)
-        if (q->src[i] && !(g->info->src[i].flags & QN_SLOT_SHAPE)) bytes += g->src[i].bytes;
+        if (q->src[i]) bytes += qn_op_bytes_read(g->info, q->op, i, g->src[i].bytes, q->src);
     for (int i = 0; i < q->n_dst; i++)
         if (q->dst[i]) bytes += g->dst[i].bytes;
     return bytes;

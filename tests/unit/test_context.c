@@ -107,6 +107,32 @@ static void counters_tell_what_became_of_requests(void **state) {
     qn_context_destroy(c);
 }
 
+/* Of a table what indices name is read, at most all of it. */
+static void tables_are_not_read_whole(void **state) {
+    float a[10 * 4] = {0}, y[30 * 4];
+    int32_t ids[30] = {3, 9, 3};
+    qn_context *c = NULL;
+    qn_counters count;
+    qn_tensor ta, ti, ty;
+    qn_result r;
+    (void)state;
+    assert_int_equal(qn_context_create(NULL, &c), QN_OK);
+    qn_tensor_init(&ta, QN_DTYPE_F32, 2, (int64_t[]){10, 4}, a, sizeof a);
+    for (int64_t n = 3; n <= 30; n *= 10) {
+        uint64_t rows = n == 3 ? 3 : 3 + 10;
+        qn_tensor_init(&ti, QN_DTYPE_I32, 1, &n, ids, sizeof ids);
+        qn_tensor_init(&ty, QN_DTYPE_F32, 2, (int64_t[]){n, 4}, y, sizeof y);
+        qn_request q = {.size = sizeof q, .version = QN_REQUEST_VERSION, .op = QN_OP_get_rows, .n_src = 2, .n_dst = 1};
+        q.src[0] = &ta;
+        q.src[1] = &ti;
+        q.dst[0] = &ty;
+        assert_int_equal(qn_dispatch(c, &q, &r), QN_OK);
+        assert_int_equal(qn_context_counters(c, QN_OP_get_rows, &count), QN_OK);
+        assert_int_equal(count.bytes_read, rows * 16 + (n == 3 ? 3 : 33) * 4);
+    }
+    qn_context_destroy(c);
+}
+
 static void sentence_names_op_argument_and_numbers(void **state) {
     (void)state;
     char text[200], small[8];
@@ -136,9 +162,9 @@ static void sentence_names_op_argument_and_numbers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(context_uses_its_hooks_and_no_other),    cmocka_unit_test(context_without_memory_is_a_status),
-        cmocka_unit_test(context_with_bad_options_is_refused),    cmocka_unit_test(counters_tell_what_became_of_requests),
-        cmocka_unit_test(sentence_names_op_argument_and_numbers),
+        cmocka_unit_test(context_uses_its_hooks_and_no_other), cmocka_unit_test(context_without_memory_is_a_status),
+        cmocka_unit_test(context_with_bad_options_is_refused), cmocka_unit_test(counters_tell_what_became_of_requests),
+        cmocka_unit_test(tables_are_not_read_whole),           cmocka_unit_test(sentence_names_op_argument_and_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

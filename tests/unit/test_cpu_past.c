@@ -23,10 +23,11 @@ static const op_case cases[] = {
     {QN_OP_rms_norm, 0, 1, QN_DTYPE_F32, 1024}, {QN_OP_norm, 0, 1, QN_DTYPE_F32, 1024},
     {QN_OP_cpy, 0, 2, QN_DTYPE_BF16, 0},        {QN_OP_unary_back, QN_UNARY_gelu, 2, QN_DTYPE_F32, 0},
     {QN_OP_soft_max, 0, 1, QN_DTYPE_F32, 1024}, {QN_OP_rope, 0, 2, QN_DTYPE_F32, 1024},
+    {QN_OP_get_rows, 0, 2, QN_DTYPE_F32, 1024},
 };
 
 static float *a, *b, *whole, *pieces;
-static int32_t position[COUNT / 1024]; /* of rope's tokens, of one head each */
+static int32_t position[COUNT / 1024]; /* of rope's tokens, of one head each; rows for get_rows */
 
 static void run(qn_context *context, const op_case *k, int64_t first, int64_t n, float *to) {
     qn_tensor ta, tb, ty;
@@ -54,6 +55,10 @@ static void run(qn_context *context, const op_case *k, int64_t first, int64_t n,
         qn_tensor_init(&ty, QN_DTYPE_F32, 3, heads, to + first, (size_t)n * 4);
         qn_tensor_init(&tb, QN_DTYPE_I32, 1, shape, position + first / 1024, (size_t)shape[0] * 4);
         q.attr = &rope;
+    }
+    if (k->op == QN_OP_get_rows) { /* of all of a */
+        qn_tensor_init(&ta, QN_DTYPE_F32, 2, (int64_t[]){COUNT / 1024, 1024}, a, (size_t)COUNT * 4);
+        qn_tensor_init(&tb, QN_DTYPE_I32, 1, shape, position + first / 1024, (size_t)shape[0] * 4);
     }
     if (qn_dispatch(context, &q, &r) == QN_OK) return;
     char text[300];
@@ -94,7 +99,7 @@ static void the_same_bits(void **state) {
         a[i] = (float)(i * 7919 % 20011) * 1e-3f - 10;
         b[i] = (float)(i * 104729 % 10007) * 1e-3f;
     }
-    for (int i = 0; i < COUNT / 1024; i++) position[i] = i;
+    for (int i = 0; i < COUNT / 1024; i++) position[i] = i * 37 % (COUNT / 1024);
     uint32_t have = qn_cpu_levels();
     int n = 0;
     for (int level = 0; level < QN_CPU_LEVEL_COUNT; level++)
