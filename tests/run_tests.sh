@@ -192,14 +192,16 @@ cross_tests() {
 run layers python3 tools/check_layers.py
 run sizes python3 tools/check_size.py
 run plain-core tests/check_plain_core.sh
-# Two lanes, because the long checks use one core each.
-release_tests &
+# Two lanes of about the same length, because the long checks use one core each.
+{
+    release_tests
+    cross_tests
+} &
 {
     asan_tests
     clang_tests
     tsan_tests
     msan_tests
-    cross_tests
 } &
 wait
 
