@@ -12,6 +12,7 @@ export ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
 eval "$(tools/plain_core.sh build/plain-core)" # where a core's name promises more than it has, for lavapipe
 
 limit=900 # seconds for one test
+long=1800 # for every kernel under a sanitizer or an emulator, which take half of 900 alone
 
 run() { # name, command...
     local name=$1 log=$logs/${1//\//-}.log from=$SECONDS
@@ -137,7 +138,7 @@ asan_tests() {
     run asan/check-test build/asan/qn_check test --quick
     run asan/check-grad build/asan/qn_check grad --quick
     run asan/check-graphs build/asan/qn_check graphs --quick
-    run asan/check-kernels build/asan/qn_check kernels --quick
+    limit=$long run asan/check-kernels build/asan/qn_check kernels --quick
     run asan/check-threads build/asan/qn_check threads --quick --small
     run asan/check-fuzz build/asan/qn_check fuzz --seconds 20
     profile_tests asan build/asan
@@ -186,7 +187,7 @@ cross_tests() {
     local cpu=()
     [ "$other" = aarch64 ] && cpu=(-cpu max,sve256=on) # by itself it has vectors of 512 bits, for which there is no level
     run "$other/check-test" "qemu-$other-static" "${cpu[@]}" "build/$other/qn_check" test --quick
-    run "$other/check-kernels" "qemu-$other-static" "${cpu[@]}" "build/$other/qn_check" kernels --quick --small
+    limit=$long run "$other/check-kernels" "qemu-$other-static" "${cpu[@]}" "build/$other/qn_check" kernels --quick --small
 }
 
 run layers python3 tools/check_layers.py
