@@ -73,21 +73,14 @@ STEP(or, truth((a != vf_zero()) | (b != vf_zero())))
 STEP(xor, truth((a != vf_zero()) ^ (b != vf_zero())))
 STEP(not, truth(a == vf_zero()))
 
-#define EACH_UNARY(DO)                                                                                                     \
-    DO(abs)                                                                                                                \
-    DO(sgn)                                                                                                                \
-    DO(neg)                                                                                                                \
-    DO(step)                                                                                                               \
-    DO(tanh) DO(elu) DO(relu) DO(sigmoid) DO(gelu) DO(gelu_quick) DO(silu) DO(hardswish) DO(hardsigmoid) DO(exp) DO(expm1) \
-        DO(softplus) DO(gelu_erf)
 #define UNARY(name) STEP(unary_##name, f_##name(a)) STEP(back_##name, a *d_##name(b))
-EACH_UNARY(UNARY)
+VF_EACH_ACT(UNARY)
 
 static step_fn unary_of(int subop) {
     switch (subop) {
 #define CASE(name) \
     case QN_UNARY_##name: return s_unary_##name;
-        EACH_UNARY(CASE)
+        VF_EACH_ACT(CASE)
 #undef CASE
     default: return NULL;
     }
@@ -97,7 +90,7 @@ static step_fn unary_back_of(int subop) {
     switch (subop) {
 #define CASE(name) \
     case QN_UNARY_##name: return s_back_##name;
-        EACH_UNARY(CASE)
+        VF_EACH_ACT(CASE)
 #undef CASE
     default: return NULL;
     }

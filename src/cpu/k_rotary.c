@@ -1,5 +1,6 @@
 /* rope_2d, and rope_table with its transpose: the cosines and sines of a token are laid out once for the rows that share them. */
 #include "cpu/k_rope.h"
+#include "op/op_rotary.h"
 
 typedef struct tables {
     float cosine[2 * MOST_PAIRS + 16], sine[2 * MOST_PAIRS + 16];
@@ -75,15 +76,6 @@ static rotary rotary_of(const qn_call *c) {
     return r;
 }
 
-static int64_t position_of(const rotary *r, const qn_rows *it, const qn_tensor *positions) {
-    int64_t at = 0;
-    int token = it->rank - 1 - r->token_axis;
-    if (!positions) return token < 0 ? 0 : it->index[token];
-    for (int k = 0; k < positions->rank && k <= token; k++)
-        if (qn_ne(positions, k) > 1) at += it->index[token - k] * qn_nb(positions, k);
-    return qn_load_index((qn_dtype)positions->dtype, qn_at(positions, at));
-}
-
 static void load_tables(const qn_call *c, const rotary *r, int64_t position, tables *to) {
     const qn_tensor *cosines = c->src[1], *sines = c->src[2];
     const char *co = qn_at(cosines, position * qn_nb(cosines, 1)), *si = qn_at(sines, position * qn_nb(sines, 1));
@@ -115,7 +107,7 @@ static void run_table(const qn_call *c, const qn_cpu_step *s, int phase, int64_t
     memset(&by, 0, sizeof by);
     for (qn_rows_begin_at(&it, x->rank, x->shape, qn_cpu_cut(rows, s->parts[0], part)); it.live && it.row < end;
          qn_rows_next(&it)) {
-        int64_t position = position_of(&r, &it, positions);
+        int64_t position = qn_rotary_position(r.token_axis, &it, positions);
         if (position != loaded) load_tables(c, &r, position, &by);
         loaded = position;
         turn_heads(&r, x->dtype, qn_row(&it, y), qn_row(&it, x), &by);

@@ -3,15 +3,6 @@
 #include "cpu/k_past.h"
 #include "cpu/simd/simd_act.h"
 
-/* The sub-ops that have a kernel, forward and backward. */
-#define EACH(DO)                                                                                                           \
-    DO(abs)                                                                                                                \
-    DO(sgn)                                                                                                                \
-    DO(neg)                                                                                                                \
-    DO(step)                                                                                                               \
-    DO(tanh) DO(elu) DO(relu) DO(sigmoid) DO(gelu) DO(gelu_quick) DO(silu) DO(hardswish) DO(hardsigmoid) DO(exp) DO(expm1) \
-        DO(softplus) DO(gelu_erf)
-
 typedef void (*run_fn)(char *y, const char *g, const char *x, int64_t n);
 
 /* Bytes before they are read, a line is asked for: a tenth of the time where only the second cache or the last has them. */
@@ -41,15 +32,15 @@ enum { AHEAD = 1024 };
     LOOP(way, name, uint16_t, f16, AHEAD, vf_load_h, vf_load_hn, vf_store_h, vf_store_hn)    \
     LOOP(way, name, uint16_t, bf16, AHEAD, vf_load_b, vf_load_bn, vf_store_b, vf_store_bn)
 #define BOTH(name) LOOPS(FORWARD, name) LOOPS(BACKWARD, name)
-EACH(BOTH)
+VF_EACH_ACT(BOTH)
 
 #define ENTRY(name) \
     [QN_UNARY_##name] = {FORWARD_##name##_f32, FORWARD_##name##_f16, FORWARD_##name##_bf16, FORWARD_##name##_past},
-static const run_fn forward[QN_UNARY_COUNT][4] = {EACH(ENTRY)};
+static const run_fn forward[QN_UNARY_COUNT][4] = {VF_EACH_ACT(ENTRY)};
 #undef ENTRY
 #define ENTRY(name) \
     [QN_UNARY_##name] = {BACKWARD_##name##_f32, BACKWARD_##name##_f16, BACKWARD_##name##_bf16, BACKWARD_##name##_past},
-static const run_fn backward[QN_UNARY_COUNT][4] = {EACH(ENTRY)};
+static const run_fn backward[QN_UNARY_COUNT][4] = {VF_EACH_ACT(ENTRY)};
 #undef ENTRY
 
 /* For ops that end in an activation. */

@@ -1,6 +1,7 @@
 /* Rotary embedding from tables of cosines and sines, one row of the tables for each position. Pair i of a head turns its
  * channels i and i + n_rot / 2, or 2 i and 2 i + 1 when they are interleaved; channels past n_rot keep their bits. */
 #include "op/op_emit.h"
+#include "op/op_rotary.h"
 #include "op/product.h"
 
 /* The attributes of rope_table and rope_table_back are one list in the table. */
@@ -87,16 +88,6 @@ qn_status qn_infer_rope_tables_grad(qn_infer_call *c) {
 
 /* ---- References */
 
-/* Position of the walked row. */
-static int64_t position_of(const rotary *r, const qn_rows *it, const qn_tensor *positions) {
-    int64_t at = 0;
-    int token = it->rank - 1 - r->token_axis;
-    if (!positions) return token < 0 ? 0 : it->index[token];
-    for (int k = 0; k < positions->rank && k <= token; k++)
-        if (qn_ne(positions, k) > 1) at += it->index[token - k] * qn_nb(positions, k);
-    return qn_load_index((qn_dtype)positions->dtype, qn_at(positions, at));
-}
-
 /* One row of x, every head of it, by the angles of one row of the tables. */
 static void turn_row(const rotary *r, const qn_tensor *x, const char *from, const qn_tensor *y, char *to, const char *cosines,
                      const char *sines, const qn_call *c, double direction) {
@@ -123,7 +114,7 @@ static qn_status rotate(const qn_call *c, double direction) {
     if (qn_tensor_count(x) == 0) return QN_OK;
     if (qn_at(x, 0) != qn_at(y, 0)) qn_copy(y, x);
     for (qn_rows_begin(&it, x->rank, x->shape); it.live; qn_rows_next(&it)) {
-        int64_t p = position_of(&r, &it, positions);
+        int64_t p = qn_rotary_position(r.token_axis, &it, positions);
         turn_row(&r, x, qn_row(&it, x), y, qn_row(&it, y), qn_row4(c->src[1], 0, 0, p), qn_row4(c->src[2], 0, 0, p), c,
                  direction);
     }
@@ -161,7 +152,7 @@ qn_status qn_ref_rope_tables_grad(const qn_call *c) {
             int64_t some = qn_some(r.pairs, first);
             qn_rows it;
             for (qn_rows_begin(&it, x->rank, x->shape); it.live; qn_rows_next(&it))
-                if (position_of(&r, &it, positions) == p)
+                if (qn_rotary_position(r.token_axis, &it, positions) == p)
                     row_torque(&r, g, qn_row(&it, g), x, qn_row(&it, x), first, some, sum_c, sum_s);
             qn_store_row(dcos, qn_row4(dcos, 0, 0, p), first, some, sum_c);
             qn_store_row(dsin, qn_row4(dsin, 0, 0, p), first, some, sum_s);

@@ -5,6 +5,16 @@
 
 #include "cpu/simd/simd_math.h"
 
+/* All of them, by their names in unary.def. */
+#define VF_EACH_ACT(DO)                                                                                                        \
+    DO(abs)                                                                                                                    \
+    DO(sgn)                                                                                                                    \
+    DO(neg)                                                                                                                    \
+    DO(step)                                                                                                                   \
+    DO(tanh)                                                                                                                   \
+    DO(elu) DO(relu) DO(sigmoid) DO(gelu) DO(gelu_quick) DO(silu) DO(hardswish) DO(hardsigmoid) DO(exp) DO(expm1) DO(softplus) \
+        DO(gelu_erf)
+
 #define ONE vf_set1(1.0f)
 #define SET(c) vf_set1(c)
 
