@@ -4,7 +4,8 @@
 #include "cpu/k_past.h"
 #include "cpu/simd/simd_turn.h"
 
-enum { PIECE = 4096, SQUARE = 64 }; /* elements of a row, and of a square's side, that one unit takes */
+/* Elements of a row, and of a square's side, that one unit takes; most rows in a bundle, and bytes of one of them. */
+enum { PIECE = 4096, SQUARE = 64, BUNDLE = 32, ROW = 4096 };
 
 /* ---- Planning */
 
@@ -68,6 +69,34 @@ static void find_square(qn_copy_loops *l) {
         }
 }
 
+/* Rows that are neighbours where they come from and lie apart where they go, or the reverse: some of them at a time, so that both sides
+ * are walked along a few streams and not from page to page. */
+static void find_bundle(qn_copy_loops *l) {
+    int last = l->n - 1;
+    if (l->square || last < 2 || last + 1 >= QN_MAX_RANK || l->from != l->to) return;
+    int64_t row = l->extent[last] * l->size;
+    if (l->from_step[last] != l->size || l->to_step[last] != l->size || row > ROW || l->from_step[last - 1] == row) return;
+    for (int i = 0; i < last - 1; i++) {
+        int64_t some = BUNDLE;
+        if (l->from_step[i] != row) continue;
+        while (l->extent[i] % some) some /= 2;
+        if (some == 1) return;
+        for (int k = l->n++; k > i + 1; k--) {
+            l->extent[k] = l->extent[k - 1];
+            l->from_step[k] = l->from_step[k - 1];
+            l->to_step[k] = l->to_step[k - 1];
+        }
+        l->extent[i + 1] = some;
+        l->from_step[i + 1] = l->from_step[i];
+        l->to_step[i + 1] = l->to_step[i];
+        l->extent[i] /= some;
+        l->from_step[i] *= some;
+        l->to_step[i] *= some;
+        move_axis(l, i + 1, last);
+        return;
+    }
+}
+
 static void cut_loops(qn_copy_loops *l) {
     int last = l->n - 1;
     l->units = 1;
@@ -108,6 +137,7 @@ int qn_copy_plan(const qn_tensor *dst, const qn_tensor *src, qn_copy_loops *l) {
     } else add_axis(l, qn_ne(&a, 0) / from->block, qn_nb(&a, 0), qn_nb(&b, 0));
     if (l->n == 0) l->extent[l->n++] = 1;
     find_square(l);
+    find_bundle(l);
     cut_loops(l);
     return 1;
 }
@@ -219,18 +249,51 @@ static void copy_piece(const qn_copy_loops *l, const char *src, char *dst, int64
     }
 }
 
+/* Where the outer loops stand at turn `rest` of them. */
+static void outer_at(const qn_copy_loops *l, int outer, int64_t rest, const char **src, char **dst) {
+    *src = l->src;
+    *dst = l->dst;
+    for (int i = outer - 1; i >= 0; i--) {
+        *src += rest % l->extent[i] * l->from_step[i];
+        *dst += rest % l->extent[i] * l->to_step[i];
+        rest /= l->extent[i];
+    }
+}
+
+/* Short rows as they are, without looking up where each of them stands. */
+static void copy_short_rows(const qn_copy_loops *l, int64_t first, int64_t end) {
+    int axis = l->n - 2;
+    int64_t from = l->from_step[axis], to = l->to_step[axis];
+    size_t bytes = (size_t)(l->extent[l->n - 1] * l->size);
+    for (int64_t unit = first; unit < end;) {
+        const char *src;
+        char *dst;
+        int64_t rows = l->extent[axis] - unit % l->extent[axis];
+        if (rows > end - unit) rows = end - unit;
+        outer_at(l, l->n - 1, unit, &src, &dst);
+        for (int64_t i = 0; i < rows; i++) memmove(dst + i * to, src + i * from, bytes);
+        unit += rows;
+    }
+}
+
+static int is_short_rows(const qn_copy_loops *l) {
+    int last = l->n - 1;
+    return l->from == l->to && !l->square && !l->past && last > 0 && l->pieces == 1 && l->from_step[last] == l->size &&
+           l->to_step[last] == l->size;
+}
+
 void qn_copy_units(const qn_copy_loops *l, int64_t first, int64_t end) {
     int last = l->n - 1, outer = last - l->square;
     if (l->src == l->dst && l->from == l->to) return; /* in place there is nothing to do */
+    if (is_short_rows(l)) {
+        copy_short_rows(l, first, end);
+        return;
+    }
     for (int64_t unit = first; unit < end; unit++) {
-        int64_t rest = unit / (l->pieces * l->across), down = unit / l->across % l->pieces, along = unit % l->across;
-        const char *src = l->src;
-        char *dst = l->dst;
-        for (int i = outer - 1; i >= 0; i--) {
-            src += rest % l->extent[i] * l->from_step[i];
-            dst += rest % l->extent[i] * l->to_step[i];
-            rest /= l->extent[i];
-        }
+        int64_t down = unit / l->across % l->pieces, along = unit % l->across;
+        const char *src;
+        char *dst;
+        outer_at(l, outer, unit / (l->pieces * l->across), &src, &dst);
         if (!l->square) {
             int64_t at = down * PIECE, n = l->extent[last] - at < PIECE ? l->extent[last] - at : PIECE;
             copy_piece(l, src, dst, at, n);
