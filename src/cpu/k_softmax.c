@@ -26,17 +26,22 @@ typedef struct scores {
     float scale, slope, sink;
 } scores;
 
-/* A mask of -Inf hides its score whatever that is, even NaN; so do the lanes behind the row's end. */
-QN_INLINE vf scores_at(uint32_t dtype, const scores *r, int64_t i, int masked) {
-    vf none = vf_set1(-INFINITY), z = qn_lanes_at(dtype, r->x, i, r->n) * vf_set1(r->scale);
-    if (masked) {
-        vf m = qn_lanes_at(r->mask_dtype, r->mask, i, r->n);
-        z = vf_select(m == none, none, z + vf_set1(r->slope) * m);
-    }
-    if (r->n - i >= VF_N) return z;
+/* A mask of -Inf hides its score whatever that is, even NaN. */
+QN_INLINE vf score_of(const scores *r, vf x, vf m, int masked) {
+    vf none = vf_set1(-INFINITY), z = x * vf_set1(r->scale);
+    return masked ? vf_select(m == none, none, z + vf_set1(r->slope) * m) : z;
+}
+/* VF_N scores that the row has. */
+QN_INLINE vf scores_whole(uint32_t dtype, const scores *r, int64_t i, int masked) {
+    return score_of(r, qn_lanes(dtype, r->x, i), masked ? qn_lanes(r->mask_dtype, r->mask, i) : vf_zero(), masked);
+}
+/* Those it still has; lanes behind its end are -Inf. */
+static vf scores_some(uint32_t dtype, const scores *r, int64_t i, int masked) {
+    int n = (int)(r->n - i);
+    vf m = masked ? qn_lanes_some(r->mask_dtype, r->mask, i, n) : vf_zero();
     float t[VF_N];
-    vf_store(t, z);
-    for (int64_t k = r->n - i; k < VF_N; k++) t[k] = -INFINITY;
+    vf_store(t, score_of(r, qn_lanes_some(dtype, r->x, i, n), m, masked));
+    for (int k = n; k < VF_N; k++) t[k] = -INFINITY;
     return vf_load(t);
 }
 
@@ -44,10 +49,14 @@ QN_INLINE float top_of(uint32_t dtype, const scores *r, int masked) {
     vf a = vf_set1(r->sink), b = a;
     int64_t i = 0;
     for (; i + 2 * VF_N <= r->n; i += 2 * VF_N) {
-        a = vf_max(scores_at(dtype, r, i, masked), a);
-        b = vf_max(scores_at(dtype, r, i + VF_N, masked), b);
+        a = vf_max(scores_whole(dtype, r, i, masked), a);
+        b = vf_max(scores_whole(dtype, r, i + VF_N, masked), b);
     }
-    for (; i < r->n; i += VF_N) a = vf_max(scores_at(dtype, r, i, masked), a);
+    if (i + VF_N <= r->n) {
+        a = vf_max(scores_whole(dtype, r, i, masked), a);
+        i += VF_N;
+    }
+    if (i < r->n) a = vf_max(scores_some(dtype, r, i, masked), a);
     float top = most_of(vf_max(a, b));
     return top == -INFINITY ? 0 : top; /* a row of nothing but -Inf: weights of 0, not of -Inf + Inf */
 }
@@ -56,16 +65,27 @@ QN_INLINE float top_of(uint32_t dtype, const scores *r, int masked) {
 QN_INLINE double weights_of(uint32_t dtype, const scores *r, int masked, float top, float *to) {
     vf t = vf_set1(top);
     double sum = 0;
+    int size = dtype == QN_DTYPE_F32 ? 4 : 2;
     for (int64_t first = 0; first < r->n; first += 4096) {
         int64_t end = r->n < first + 4096 ? r->n : first + 4096;
-        vf run = vf_zero();
-        for (int64_t i = first; i < end; i += VF_N) {
-            __builtin_prefetch(r->next + i * (dtype == QN_DTYPE_F32 ? 4 : 2), 0, 3);
-            vf w = vf_exp_below(scores_at(dtype, r, i, masked) - t);
-            if (to) qn_lanes_put_at(QN_DTYPE_F32, (char *)to, i, w, r->n);
+        vf run = vf_zero(), other = vf_zero();
+        int64_t i = first;
+        for (; i + 2 * VF_N <= end; i += 2 * VF_N) {
+            __builtin_prefetch(r->next + i * size, 0, 3);
+            if (VF_N * size * 2 > 64) __builtin_prefetch(r->next + (i + VF_N) * size, 0, 3);
+            vf v = vf_exp_below(scores_whole(dtype, r, i, masked) - t),
+               w = vf_exp_below(scores_whole(dtype, r, i + VF_N, masked) - t);
+            if (to) vf_store(to + i, v), vf_store(to + i + VF_N, w);
+            run += v;
+            other += w;
+        }
+        for (; i < end; i += VF_N) {
+            int n = end - i < VF_N ? (int)(end - i) : VF_N;
+            vf w = vf_exp_below((n == VF_N ? scores_whole(dtype, r, i, masked) : scores_some(dtype, r, i, masked)) - t);
+            if (to) vf_storen(to + i, w, n);
             run += w;
         }
-        sum += (double)sum_of(run);
+        sum += (double)sum_of(run + other);
     }
     return sum;
 }
@@ -77,10 +97,13 @@ QN_INLINE void soft_max_row(uint32_t dtype, const scores *r, char *y, int masked
     /* in place the scores are gone once weights are written; nothing reads them again */
     sum += weights_of(dtype, r, masked, top, direct);
     vf share = vf_set1(sum == 0 ? 0 : (float)(1 / sum)), t = vf_set1(top);
-    for (int64_t i = 0; i < r->n; i += VF_N) {
-        if (direct) qn_lanes_put_at(dtype, y, i, qn_lanes_at(dtype, y, i, r->n) * share, r->n);
-        else qn_lanes_put_at(dtype, y, i, vf_exp_below(scores_at(dtype, r, i, masked) - t) * share, r->n);
-    }
+    int64_t i = 0;
+    for (; i + VF_N <= r->n; i += VF_N)
+        qn_lanes_put(dtype, y, i, (direct ? vf_load(direct + i) : vf_exp_below(scores_whole(dtype, r, i, masked) - t)) * share);
+    if (i == r->n) return;
+    int n = (int)(r->n - i);
+    qn_lanes_put_some(dtype, y, i,
+                      (direct ? vf_loadn(direct + i, n) : vf_exp_below(scores_some(dtype, r, i, masked) - t)) * share, n);
 }
 
 enum { ASIDE = 1 << 14 }; /* bytes of a row that is made here and then written past the caches */

@@ -104,10 +104,11 @@ static inline vf vf_exp_parts(vf x, float sign, vf *two_to_n) {
 /* 0 where the mask is -1. */
 static inline vf vf_unless(vi mask, vf a) { return vf_of_bits(vi_bits(a) & ~mask); }
 
-/* e^x for x <= 0, in half the steps: what is below e^-87, next to the smallest normal number, is 0. NaN passes. */
+/* e^x for x <= 0, in half the steps: what is below e^-87, next to the smallest normal number, is 0, whatever came out before. NaN
+ * passes. */
 static inline vf vf_exp_below(vf x) {
-    vf low = vf_set1(-87.0f), scale, p = vf_exp_parts(vf_max(low, x), 1.0f, &scale);
-    return vf_unless(x < low, p * scale);
+    vf scale, p = vf_exp_parts(x, 1.0f, &scale);
+    return vf_unless(x < vf_set1(-87.0f), p * scale);
 }
 
 /* a / (1 + e^-x), 0 where x is below -87 and the quotient next to nothing; there anything may come out before the end. */
