@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "cpu/k_sort.h"
+#include "cpu/simd/simd_dot.h"
 
 enum { PARTS = 8, FEW = 48, HEAP_SHARE = 16 };
 
@@ -199,8 +200,9 @@ static int64_t first_of(const float *x, int64_t n, vf best, vf turn, int nan) {
     return n;
 }
 
-static int64_t first_best(const float *x, int64_t n, float sign) {
-    vf turn = vf_set1(sign), most[4];
+/* The largest of a stretch, and whether there is a NaN. */
+static float most_of(const float *x, int64_t n, vf turn, int *has_nan) {
+    vf most[4];
     vi nan = {0};
     int64_t i = 0;
     for (int k = 0; k < 4; k++) most[k] = vf_set1(-INFINITY);
@@ -210,15 +212,32 @@ static int64_t first_best(const float *x, int64_t n, float sign) {
             most[k] = vf_max(v, most[k]);
             nan |= v != v;
         }
-    float lanes[VF_N], top = -INFINITY;
-    int has_nan = any_lane(nan);
-    vf_store(lanes, vf_max(vf_max(most[0], most[1]), vf_max(most[2], most[3])));
-    for (int k = 0; k < VF_N; k++) top = lanes[k] > top ? lanes[k] : top;
+    *has_nan = any_lane(nan);
+    most[0] = vf_max(vf_max(most[0], most[1]), vf_max(most[2], most[3]));
+    VI_FOLD(most[0], vf_max);
+    float top = most[0][0];
     for (; i < n; i++) {
-        has_nan |= x[i] != x[i];
-        top = x[i] * sign > top ? x[i] * sign : top;
+        *has_nan |= x[i] != x[i];
+        top = x[i] * turn[0] > top ? x[i] * turn[0] : top;
     }
-    int64_t first = first_of(x, n, vf_set1(top), turn, has_nan);
+    return top;
+}
+
+/* By stretches, of which only the first best is searched. */
+static int64_t first_best(const float *x, int64_t n, float sign) {
+    enum { STRETCH = 512 };
+    vf turn = vf_set1(sign);
+    float top = -INFINITY;
+    int64_t where = 0;
+    int has_nan = 0;
+    for (int64_t i = 0; i < n && !has_nan; i += STRETCH) {
+        float most = most_of(x + i, n - i < STRETCH ? n - i : STRETCH, turn, &has_nan);
+        if (has_nan || most > top) {
+            top = most;
+            where = i;
+        }
+    }
+    int64_t first = where + first_of(x + where, n - where, vf_set1(top), turn, has_nan);
     return first < n ? first : 0;
 }
 
