@@ -6,6 +6,7 @@
 /* A row, and what is done to it: residual is added first and the sum kept; gamma multiplies and beta is added, any of them NULL. */
 typedef struct norm_row {
     const char *x, *residual;
+    const char *next; /* the row behind, when y goes past the caches by whole vectors; meanwhile it is asked for */
     char *y, *total;
     const qn_tensor *gamma, *beta;
     int64_t n;
@@ -18,16 +19,24 @@ QN_INLINE void add_row(uint32_t dtype, char *y, const char *a, const char *b, in
         qn_lanes_put_at(dtype, y, i, qn_lanes_at(dtype, a, i, n) + qn_lanes_at(dtype, b, i, n), n);
 }
 
+QN_INLINE void put_lanes(uint32_t dtype, const norm_row *w, int64_t i, vf v) {
+    if (dtype != QN_DTYPE_F32 || !w->next) {
+        qn_lanes_put_at(dtype, w->y, i, v, w->n);
+        return;
+    }
+    __builtin_prefetch(w->next + i * 4, 0, 3);
+    qn_past_store((float *)(void *)w->y + i, v);
+}
+
 QN_INLINE void write_row(uint32_t dtype, const norm_row *w, const char *x) {
     vf r = vf_set1((float)w->r), mean = vf_set1((float)w->mean);
     if (!w->gamma && !w->beta) {
-        for (int64_t i = 0; i < w->n; i += VF_N)
-            qn_lanes_put_at(dtype, w->y, i, (qn_lanes_at(dtype, x, i, w->n) - mean) * r, w->n);
+        for (int64_t i = 0; i < w->n; i += VF_N) put_lanes(dtype, w, i, (qn_lanes_at(dtype, x, i, w->n) - mean) * r);
         return;
     }
     for (int64_t i = 0; i < w->n; i += VF_N) {
         vf h = (qn_lanes_at(dtype, x, i, w->n) - mean) * r, b = w->beta ? weight_at(w->beta, i, w->n) : vf_zero();
-        qn_lanes_put_at(dtype, w->y, i, w->gamma ? vf_fma(h, weight_at(w->gamma, i, w->n), b) : h + b, w->n);
+        put_lanes(dtype, w, i, w->gamma ? vf_fma(h, weight_at(w->gamma, i, w->n), b) : h + b);
     }
 }
 
@@ -92,9 +101,11 @@ static void run_rows(const qn_call *c, const qn_cpu_step *s, int64_t part, const
             w.residual = qn_row(&it, residual);
             w.total = qn_row(&it, total ? total : y); /* when the sum is not asked for, y holds it until it is normalised */
         }
-        if (past) w.y = aside;
+        int whole = past && x->dtype == QN_DTYPE_F32 && ((uintptr_t)w.y | (uintptr_t)bytes) % sizeof(vf) == 0;
+        if (whole) w.next = w.x + bytes;
+        else if (past) w.y = aside;
         norm_any(x->dtype, at->kind, &w);
-        if (past) put_past(qn_row(&it, y), aside, bytes, w.x + bytes);
+        if (past && !whole) put_past(qn_row(&it, y), aside, bytes, w.x + bytes);
         put_statistic(at->mean < 0 ? NULL : dst_of(c, at->mean), &it, w.mean);
         put_statistic(at->mean < 0 ? NULL : dst_of(c, at->mean + 1), &it, w.r);
     }

@@ -90,33 +90,34 @@ QN_INLINE double weights_of(uint32_t dtype, const scores *r, int masked, float t
     return sum;
 }
 
-QN_INLINE void soft_max_row(uint32_t dtype, const scores *r, char *y, int masked) {
+/* Weights are kept in f32 where there is room for them, which may be y itself; past: y is whole vectors, and goes past the caches. */
+QN_INLINE void soft_max_row(uint32_t dtype, const scores *r, float *kept, char *y, int past, int masked) {
     float top = top_of(dtype, r, masked);
-    float *direct = dtype == QN_DTYPE_F32 ? (float *)(void *)y : NULL;
     double sum = r->sink == -INFINITY ? 0 : (double)vf_exp(vf_set1(r->sink - top))[0];
     /* in place the scores are gone once weights are written; nothing reads them again */
-    sum += weights_of(dtype, r, masked, top, direct);
+    sum += weights_of(dtype, r, masked, top, kept);
     vf share = vf_set1(sum == 0 ? 0 : (float)(1 / sum)), t = vf_set1(top);
     int64_t i = 0;
-    for (; i + VF_N <= r->n; i += VF_N)
-        qn_lanes_put(dtype, y, i, (direct ? vf_load(direct + i) : vf_exp_below(scores_whole(dtype, r, i, masked) - t)) * share);
+    for (; i + VF_N <= r->n; i += VF_N) {
+        vf v = (kept ? vf_load(kept + i) : vf_exp_below(scores_whole(dtype, r, i, masked) - t)) * share;
+        if (dtype == QN_DTYPE_F32 && past) qn_past_store((float *)(void *)y + i, v);
+        else qn_lanes_put(dtype, y, i, v);
+    }
     if (i == r->n) return;
     int n = (int)(r->n - i);
-    qn_lanes_put_some(dtype, y, i,
-                      (direct ? vf_loadn(direct + i, n) : vf_exp_below(scores_some(dtype, r, i, masked) - t)) * share, n);
+    vf v = kept ? vf_loadn(kept + i, n) : vf_exp_below(scores_some(dtype, r, i, masked) - t);
+    qn_lanes_put_some(dtype, y, i, v * share, n);
 }
 
-enum { ASIDE = 1 << 14 }; /* bytes of a row that is made here and then written past the caches */
-
-static void soft_max_any(uint32_t dtype, const scores *r, char *to, int past) {
-    _Alignas(64) char aside[ASIDE];
-    int64_t bytes = r->n * (dtype == QN_DTYPE_F32 ? 4 : 2);
-    char *y = past && bytes <= ASIDE ? aside : to;
-#define PLAIN(d) soft_max_row(d, r, y, 0)
-#define MASKED(d) soft_max_row(d, r, y, 1)
+static void soft_max_any(uint32_t dtype, const scores *r, char *y, int past) {
+    enum { ASIDE = 4096 };
+    float aside[ASIDE];
+    if (dtype != QN_DTYPE_F32 || r->n > ASIDE || r->n % VF_N || (uintptr_t)y % sizeof(vf)) past = 0;
+    float *kept = dtype == QN_DTYPE_F32 && !past ? (float *)(void *)y : r->n <= ASIDE ? aside : NULL;
+#define PLAIN(d) soft_max_row(d, r, kept, y, past, 0)
+#define MASKED(d) soft_max_row(d, r, kept, y, past, 1)
     if (r->mask) QN_BY_FLOAT(dtype, MASKED);
     else QN_BY_FLOAT(dtype, PLAIN);
-    if (y != to) qn_past_put(to, y, bytes);
 }
 
 QN_INLINE void log_row(uint32_t dtype, const scores *r, char *y) {
