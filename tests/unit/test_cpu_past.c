@@ -1,5 +1,5 @@
 /* Results too large for the caches are stored another way, and are the same bits: an op over all of a large tensor against the same op
- * over pieces of it, from addresses that begin no line, by two threads. */
+ * over pieces of it, to addresses that begin a line and to such that do not, by two threads. */
 #define _DEFAULT_SOURCE /* setenv */
 #include <stdlib.h>
 #include <string.h>
@@ -87,19 +87,7 @@ static void check_level(const char *level) {
     unsetenv("QUERN_CPU");
 }
 
-static void the_same_bits(void **state) {
-    (void)state;
-    float *room = malloc(((size_t)COUNT * 4 + 16) * 4);
-    assert_non_null(room);
-    a = room + 3;
-    b = a + COUNT + 3;
-    whole = b + COUNT + 3;
-    pieces = whole + COUNT + 3;
-    for (int64_t i = 0; i < COUNT; i++) {
-        a[i] = (float)(i * 7919 % 20011) * 1e-3f - 10;
-        b[i] = (float)(i * 104729 % 10007) * 1e-3f;
-    }
-    for (int i = 0; i < COUNT / 1024; i++) position[i] = i * 37 % (COUNT / 1024);
+static void check_levels(void) {
     uint32_t have = qn_cpu_levels();
     int n = 0;
     for (int level = 0; level < QN_CPU_LEVEL_COUNT; level++)
@@ -108,6 +96,25 @@ static void the_same_bits(void **state) {
             n++;
         }
     if (!n) check_level("c");
+}
+
+static void the_same_bits(void **state) {
+    (void)state;
+    const size_t each = ((size_t)COUNT + 31) / 16 * 16; /* floats, in whole lines */
+    float *room = aligned_alloc(64, each * 4 * sizeof *room);
+    assert_non_null(room);
+    a = room + 3;
+    b = room + each + 3;
+    pieces = room + 2 * each + 3;
+    for (int64_t i = 0; i < COUNT; i++) {
+        a[i] = (float)(i * 7919 % 20011) * 1e-3f - 10;
+        b[i] = (float)(i * 104729 % 10007) * 1e-3f;
+    }
+    for (int i = 0; i < COUNT / 1024; i++) position[i] = i * 37 % (COUNT / 1024);
+    for (int shift = 0; shift <= 3; shift += 3) {
+        whole = room + 3 * each + shift;
+        check_levels();
+    }
     free(room);
 }
 
