@@ -16,16 +16,6 @@
 
 enum { KEYS = QN_ATTEND_KEYS, ROWS = 64 }; /* rows of a tile: as many as qn_attend_turn turns at once */
 
-static inline vf vf_add(vf a, vf b) { return a + b; }
-static inline float most_of(vf a) {
-    VI_FOLD(a, vf_max);
-    return a[0];
-}
-static inline float sum_of(vf a) {
-    VI_FOLD(a, vf_add);
-    return a[0];
-}
-
 static int64_t whole_vectors(int64_t n) { return (n + VF_N - 1) / VF_N * VF_N; }
 
 /* Rows of queries, keys and values as f32 and turned, the squares between them, and the sums. */
@@ -120,7 +110,7 @@ static void sum_row(const slot *s, int r) {
     const float *scores = s->scores + r * KEYS, *pays = s->pays + r * KEYS;
     vf top = vf_set1(s->top[r]), sum = vf_zero(), paid = vf_zero();
     for (int p = 0; p < KEYS; p += VF_N) top = vf_max(vf_load(scores + p), top);
-    float now = most_of(top);
+    float now = vf_largest(top);
     if (now == -INFINITY) return;
     for (int p = 0; p < KEYS; p += VF_N) {
         vf w = vf_exp_below(vf_load(scores + p) - vf_set1(now));
@@ -128,8 +118,8 @@ static void sum_row(const slot *s, int r) {
         paid += vf_select(w == vf_zero(), vf_zero(), w * vf_load(pays + p));
     }
     float factor = vf_exp_below(vf_set1(s->top[r] - now))[0];
-    s->sum[r] = s->sum[r] * factor + sum_of(sum);
-    s->level[r] = s->level[r] * factor + sum_of(paid);
+    s->sum[r] = s->sum[r] * factor + vf_sum(sum);
+    s->level[r] = s->level[r] * factor + vf_sum(paid);
     s->top[r] = now;
 }
 

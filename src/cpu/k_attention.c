@@ -12,16 +12,6 @@ enum { KEYS = QN_ATTEND_KEYS, SPAN = QN_ATTEND_SPAN };
 
 static inline float exp_one(float x) { return vf_exp_below(vf_set1(x))[0]; }
 
-static inline vf vf_add(vf a, vf b) { return a + b; }
-static inline float most_of(vf a) {
-    VI_FOLD(a, vf_max);
-    return a[0];
-}
-static inline float sum_of(vf a) {
-    VI_FOLD(a, vf_add);
-    return a[0];
-}
-
 /* ---- Cutting */
 
 static int64_t whole_vectors(int64_t n) { return (n + VF_N - 1) / VF_N * VF_N; }
@@ -149,7 +139,7 @@ static void weigh_row(const qn_attend *a, const slot *s, int r, int n, int maske
         top = vf_max(y, top);
         vf_store(scores + p, y);
     }
-    float before = s->top[r], now = most_of(top);
+    float before = s->top[r], now = vf_largest(top);
     if (now == -INFINITY) { /* no key of this row has a score yet */
         memset(scores, 0, KEYS * sizeof *scores);
         s->factor[r] = 1;
@@ -163,7 +153,7 @@ static void weigh_row(const qn_attend *a, const slot *s, int r, int n, int maske
     float factor = before == now ? 1.0f : exp_one(before - now);
     s->factor[r] = factor;
     s->top[r] = now;
-    s->sum[r] = s->sum[r] * factor + sum_of(sum);
+    s->sum[r] = s->sum[r] * factor + vf_sum(sum);
 }
 
 /* Keys or values [j, j + n) as f32. */

@@ -98,8 +98,8 @@ QN_INLINE void sums_planes(uint32_t dtype, const form *f, const char *g, const c
                 a += up;
                 b = vf_fma(up, qn_lanes_at(dtype, x, i, f->plane) - mean, b);
             }
-            q += (double)sum_of(a);
-            qx += (double)sum_of(b);
+            q += (double)vf_sum(a);
+            qx += (double)vf_sum(b);
         }
     m->q[0] = q;
     m->qx[0] = qx - rest * q;

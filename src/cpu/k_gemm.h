@@ -80,6 +80,17 @@ static inline void qn_gemm_axis(qn_gemm *g, int64_t extent, int64_t a_step, int6
     g->c_step[g->n_axes++] = c_step;
 }
 
+/* The axes behind the second: a group of b's batches shares one of a's. B of the engine is a. */
+static inline int qn_gemm_groups(qn_gemm *g, const qn_tensor *a, const qn_tensor *b, const qn_tensor *y) {
+    for (int i = 3; i > 1; i--) {
+        if (qn_ne(a, i) < 1) return 0;
+        int64_t share = qn_ne(b, i) / qn_ne(a, i);
+        qn_gemm_axis(g, qn_ne(a, i), share * qn_nb(b, i), qn_nb(a, i), share * qn_nb(y, i));
+        qn_gemm_axis(g, share, qn_nb(b, i), 0, qn_nb(y, i));
+    }
+    return 1;
+}
+
 /* Fixes fetches that are still NULL and which operand lies along the vector lanes. 0: not a product this engine computes. */
 #define qn_gemm_settle QN_K(gemm_settle)
 int qn_gemm_settle(qn_gemm *g);

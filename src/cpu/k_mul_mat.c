@@ -32,13 +32,7 @@ static int describe(const qn_call *c, qn_gemm *g) {
     }
     g->c_row = qn_nb(y, 1);
     g->c_column = qn_nb(y, 0);
-    for (int i = 3; i > 1; i--) { /* a group of b's batches shares one of a's */
-        if (qn_ne(a, i) < 1) return 0;
-        int64_t share = qn_ne(b, i) / qn_ne(a, i);
-        qn_gemm_axis(g, qn_ne(a, i), share * qn_nb(b, i), qn_nb(a, i), share * qn_nb(y, i));
-        qn_gemm_axis(g, share, qn_nb(b, i), 0, qn_nb(y, i));
-    }
-    return qn_gemm_settle(g);
+    return qn_gemm_groups(g, a, b, y) && qn_gemm_settle(g);
 }
 
 static void run_many(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {

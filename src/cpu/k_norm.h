@@ -7,12 +7,6 @@
 #include "cpu/k_lanes.h"
 #include "cpu/simd/simd_dot.h"
 
-static inline vf vf_add(vf a, vf b) { return a + b; }
-static inline float sum_of(vf a) {
-    VI_FOLD(a, vf_add);
-    return a[0];
-}
-
 typedef enum norm_kind { CENTRED, SQUARES, LENGTH } norm_kind;
 
 enum { RUN = 2048 };
@@ -29,7 +23,7 @@ QN_INLINE double sum_row(uint32_t dtype, const char *x, int64_t n) {
             d += qn_lanes(dtype, x, i + 3 * VF_N);
         }
         for (; i < end; i += VF_N) a += qn_lanes_at(dtype, x, i, end);
-        sum += (double)sum_of((a + b) + (c + d));
+        sum += (double)vf_sum((a + b) + (c + d));
     }
     return sum;
 }
@@ -59,7 +53,7 @@ QN_INLINE double squares_row(uint32_t dtype, const char *x, int64_t n, float mea
             vf_store(t, qn_lanes_some(dtype, x, i, (int)(end - i)) - m);
             for (int64_t k = 0; k < end - i; k++) rest += (double)t[k] * (double)t[k];
         }
-        sum += (double)sum_of((a + b) + (c + d)) + rest;
+        sum += (double)vf_sum((a + b) + (c + d)) + rest;
     }
     return sum;
 }

@@ -30,8 +30,8 @@ QN_INLINE void sum_back(uint32_t dtype, const back_row *w, vf mean, vf r, double
             a += q;
             b = vf_fma(q, h, b);
         }
-        *q_sum += (double)sum_of(a);
-        *qh_sum += (double)sum_of(b);
+        *q_sum += (double)vf_sum(a);
+        *qh_sum += (double)vf_sum(b);
     }
 }
 

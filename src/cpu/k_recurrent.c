@@ -99,13 +99,13 @@ static void step_wkv7(const form *f, const float *const *x, float *s, float *y) 
     for (int64_t i = 0; i < n; i++, s += n) {
         vf dot = vf_zero(), sum = dot;
         for (int64_t j = 0; j < n; j += VF_N) dot = vf_fma(part_of(a, j, n), part_of(s, j, n), dot);
-        vf u = vf_set1(sum_of(dot)), vi_now = vf_set1(v[i]);
+        vf u = vf_set1(vf_sum(dot)), vi_now = vf_set1(v[i]);
         for (int64_t j = 0; j < n; j += VF_N) {
             vf to = vf_fma(part_of(w, j, n), part_of(s, j, n), vf_fma(vi_now, part_of(k, j, n), u * part_of(b, j, n)));
             sum = vf_fma(part_of(r, j, n), to, sum);
             put_part(s, j, to, n);
         }
-        y[i] = sum_of(sum);
+        y[i] = vf_sum(sum);
     }
 }
 
@@ -152,7 +152,7 @@ RECURRENT(rwkv_wkv7, 6, -1, step_wkv7, 1)
 static float dot(const float *a, const float *b, int64_t n) {
     vf sum = vf_zero();
     for (int64_t j = 0; j < n; j += VF_N) sum = vf_fma(part_of(a, j, n), part_of(b, j, n), sum);
-    return sum_of(sum);
+    return vf_sum(sum);
 }
 
 /* With g the gradient of S: dk_i = sum_j g_ij v_j + r_i f_i gv, dv_j = sum_i g_ij k_i + gy_j sum_i r_i f_i k_i,
@@ -174,10 +174,10 @@ static void back_wkv6(const form *f, const float *const *x, const float *prev, c
             put_part(grad, j, vf_fma(di, g, ri * up), n);
         }
         through += r[i] * first[i] * k[i];
-        dx[0][i] = sum_of(dk) + r[i] * first[i] * gv;
-        dx[2][i] = sum_of(dr) + first[i] * k[i] * gv;
+        dx[0][i] = vf_sum(dk) + r[i] * first[i] * gv;
+        dx[2][i] = vf_sum(dr) + first[i] * k[i] * gv;
         dx[3][i] += r[i] * k[i] * gv;
-        dx[4][i] = sum_of(dd);
+        dx[4][i] = vf_sum(dd);
     }
     for (int64_t j = 0; j < n; j += VF_N)
         put_part(dx[1], j, vf_fma(vf_set1(through), part_of(gy, j, n), part_of(dx[1], j, n)), n);
@@ -197,9 +197,9 @@ static void back_gla(const form *f, const float *const *x, const float *prev, co
             put_part(dx[1], j, vf_fma(g, ki, part_of(dx[1], j, n)), n);
             put_part(grad, j, by * g, n);
         }
-        dx[0][i] = sum_of(dk);
-        dx[2][i] = f->scale * sum_of(dq);
-        dx[3][i] = sum_of(dg);
+        dx[0][i] = vf_sum(dk);
+        dx[2][i] = f->scale * vf_sum(dq);
+        dx[3][i] = vf_sum(dg);
     }
 }
 
@@ -216,9 +216,9 @@ static void back_wkv7(const form *f, const float *const *x, const float *prev, c
             dv = vf_fma(g, part_of(k, j, n), dv);
             put_part(grad, j, g, n);
         }
-        u = vf_set1(sum_of(u));
-        du = vf_set1(sum_of(du));
-        dx[3][i] = sum_of(dv);
+        u = vf_set1(vf_sum(u));
+        du = vf_set1(vf_sum(du));
+        dx[3][i] = vf_sum(dv);
         for (int64_t j = 0; j < n; j += VF_N) {
             vf g = part_of(grad, j, n), before = part_of(prev, j, n);
             put_part(dx[0], j, vf_fma(up, part_of(next, j, n), part_of(dx[0], j, n)), n);

@@ -8,16 +8,6 @@
 #include "cpu/simd/simd_math.h"
 #include "op/alibi.h"
 
-static inline vf vf_add(vf a, vf b) { return a + b; }
-static inline float most_of(vf a) {
-    VI_FOLD(a, vf_max);
-    return a[0];
-}
-static inline float sum_of(vf a) {
-    VI_FOLD(a, vf_add);
-    return a[0];
-}
-
 /* One row of scores: x scale + slope mask. */
 typedef struct scores {
     const char *x, *next, *mask; /* next: most often the row behind, x where there is none */
@@ -57,7 +47,7 @@ QN_INLINE float top_of(uint32_t dtype, const scores *r, int masked) {
         i += VF_N;
     }
     if (i < r->n) a = vf_max(scores_some(dtype, r, i, masked), a);
-    float top = most_of(vf_max(a, b));
+    float top = vf_largest(vf_max(a, b));
     return top == -INFINITY ? 0 : top; /* a row of nothing but -Inf: weights of 0, not of -Inf + Inf */
 }
 
@@ -85,7 +75,7 @@ QN_INLINE double weights_of(uint32_t dtype, const scores *r, int masked, float t
             if (to) vf_storen(to + i, w, n);
             run += w;
         }
-        sum += (double)sum_of(run + other);
+        sum += (double)vf_sum(run + other);
     }
     return sum;
 }
@@ -134,7 +124,7 @@ QN_INLINE void back_row(uint32_t dtype, char *dx, const char *g, const char *y, 
         int64_t end = n < first + 4096 ? n : first + 4096;
         vf run = vf_zero();
         for (int64_t i = first; i < end; i += VF_N) run = vf_fma(qn_lanes_at(dtype, g, i, n), qn_lanes_at(dtype, y, i, n), run);
-        sum += (double)sum_of(run);
+        sum += (double)vf_sum(run);
     }
     vf mean = vf_set1((float)sum), f = vf_set1(scale);
     for (int64_t i = 0; i < n; i += VF_N) {

@@ -213,9 +213,7 @@ static float most_of(const float *x, int64_t n, vf turn, int *has_nan) {
             nan |= v != v;
         }
     *has_nan = any_lane(nan);
-    most[0] = vf_max(vf_max(most[0], most[1]), vf_max(most[2], most[3]));
-    VI_FOLD(most[0], vf_max);
-    float top = most[0][0];
+    float top = vf_largest(vf_max(vf_max(most[0], most[1]), vf_max(most[2], most[3])));
     for (; i < n; i++) {
         *has_nan |= x[i] != x[i];
         top = x[i] * turn[0] > top ? x[i] * turn[0] : top;

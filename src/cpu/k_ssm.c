@@ -257,7 +257,7 @@ QN_INLINE float scan_row(const scan *z, vf decay, vf x, const float *b, const fl
         sum = vf_fma(next, qn_lanes_at(QN_DTYPE_F32, (const char *)c, i, z->n), sum);
         qn_lanes_put_at(QN_DTYPE_F32, (char *)h, i, next, z->n);
     }
-    return sum_of(sum);
+    return vf_sum(sum);
 }
 
 static void scan_head(const scan *z, int64_t seq, int64_t head) {

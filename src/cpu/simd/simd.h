@@ -6,7 +6,8 @@
  *   vf_load_h, vf_store_h    f16 in memory            vf_load_b, vf_store_b bf16 in memory; rounded to nearest even
  *   vf_set1 vi_set1  vf_fma(a,b,c) = a b + c  vf_min vf_max (as the instruction: b when either is NaN)  vf_abs vf_sqrt
  *   vf_fma_stay              vf_fma for tiles of sums: c is not used again
- *   vf_select(mask, a, b)    a where the mask is -1    vf_sum vf_most  over the lanes, always in the same order
+ *   vf_select(mask, a, b)    a where the mask is -1
+ *   vf_sum vf_most           over the lanes, always in the same order; vf_largest: vf_most of lanes without NaN
  *   vf_round (to nearest even) vi_from_f (of a whole number in range) vf_from_i
  *
  * For the preprocessor: QN_LANES is VF_N, QN_REGISTERS how many vectors the machine holds at once, QN_SIMD_<family> which header it is
@@ -45,16 +46,40 @@ static inline vf vf_select(vi mask, vf a, vf b) { return vf_of_bits((vi_bits(a) 
 static inline vf vf_abs(vf a) { return vf_of_bits(vi_bits(a) & vi_set1(0x7fffffff)); }
 static inline vf vf_zero(void) { return vf_set1(0.0f); }
 
+/* Lanes turned by half of what is left, until one lane has taken in all of them. */
+#if QN_LANES == 16
+#define VI_FOLD(a, op)                                                                              \
+    a = op(a, __builtin_shufflevector(a, a, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7)); \
+    a = op(a, __builtin_shufflevector(a, a, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11)); \
+    a = op(a, __builtin_shufflevector(a, a, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13)); \
+    a = op(a, __builtin_shufflevector(a, a, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14))
+#elif defined(QN_SIMD_SVE) /* which turns whole registers */
+#define VI_FOLD(a, op)                                                \
+    a = op(a, __builtin_shufflevector(a, a, 4, 5, 6, 7, 0, 1, 2, 3)); \
+    a = op(a, __builtin_shufflevector(a, a, 2, 3, 4, 5, 6, 7, 0, 1)); \
+    a = op(a, __builtin_shufflevector(a, a, 1, 2, 3, 4, 5, 6, 7, 0))
+#elif QN_LANES == 8
+#define VI_FOLD(a, op)                                                \
+    a = op(a, __builtin_shufflevector(a, a, 4, 5, 6, 7, 0, 1, 2, 3)); \
+    a = op(a, __builtin_shufflevector(a, a, 2, 3, 0, 1, 6, 7, 4, 5)); \
+    a = op(a, __builtin_shufflevector(a, a, 1, 0, 3, 2, 5, 4, 7, 6))
+#else
+#define VI_FOLD(a, op)                                    \
+    a = op(a, __builtin_shufflevector(a, a, 2, 3, 0, 1)); \
+    a = op(a, __builtin_shufflevector(a, a, 1, 0, 3, 2))
+#endif
+static inline float vf_largest(vf a) {
+    VI_FOLD(a, vf_max);
+    return a[0];
+}
+
 #ifndef QN_SIMD_SVE /* which has instructions for all that follows */
 static inline vf vf_fma_stay(vf a, vf b, vf c) { return vf_fma(a, b, c); }
 
-/* Halves of the lanes are added until one is left: the same tree at every length of a run. */
+static inline vf vf_add(vf a, vf b) { return a + b; }
 static inline float vf_sum(vf a) {
-    float t[VF_N];
-    vf_store(t, a);
-    for (int w = VF_N / 2; w > 0; w /= 2)
-        for (int i = 0; i < w; i++) t[i] += t[i + w];
-    return t[0];
+    VI_FOLD(a, vf_add);
+    return a[0];
 }
 
 /* The largest lane; NaN when any lane is NaN. */

@@ -162,28 +162,7 @@ static inline vu vu_pick16(const uint16_t *t, vu i) {
 }
 #endif
 
-/* Lanes turned by half of what is left, until one lane has taken in all of them. */
-#if QN_LANES == 16
-#define VI_FOLD(a, op)                                                                              \
-    a = op(a, __builtin_shufflevector(a, a, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7)); \
-    a = op(a, __builtin_shufflevector(a, a, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11)); \
-    a = op(a, __builtin_shufflevector(a, a, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13)); \
-    a = op(a, __builtin_shufflevector(a, a, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14))
-#elif defined(QN_SIMD_SVE) /* which turns whole registers */
-#define VI_FOLD(a, op)                                                \
-    a = op(a, __builtin_shufflevector(a, a, 4, 5, 6, 7, 0, 1, 2, 3)); \
-    a = op(a, __builtin_shufflevector(a, a, 2, 3, 4, 5, 6, 7, 0, 1)); \
-    a = op(a, __builtin_shufflevector(a, a, 1, 2, 3, 4, 5, 6, 7, 0))
-#elif QN_LANES == 8
-#define VI_FOLD(a, op)                                                \
-    a = op(a, __builtin_shufflevector(a, a, 4, 5, 6, 7, 0, 1, 2, 3)); \
-    a = op(a, __builtin_shufflevector(a, a, 2, 3, 0, 1, 6, 7, 4, 5)); \
-    a = op(a, __builtin_shufflevector(a, a, 1, 0, 3, 2, 5, 4, 7, 6))
-#else
-#define VI_FOLD(a, op)                                    \
-    a = op(a, __builtin_shufflevector(a, a, 2, 3, 0, 1)); \
-    a = op(a, __builtin_shufflevector(a, a, 1, 0, 3, 2))
-#endif
+/* Over the lanes. */
 static inline vi vi_add(vi a, vi b) { return a + b; }
 static inline vi vi_max(vi a, vi b) { return (a & (a > b)) | (b & ~(a > b)); }
 static inline int32_t vi_total(vi a) {
