@@ -5,25 +5,19 @@
 #include <stdint.h>
 
 #include "cpu/cpu.h"
+#include "prof/roofline_chains.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 
 #include "cpu/simd/simd_tile.h"
 
-#define TWELVE(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
-
 __attribute__((target("avx512f,avx512vnni"))) static float run_avx512(long turns) {
     __m512i a = _mm512_set1_epi8(1), b = _mm512_set1_epi8(-1);
 #define BEGIN(i) __m512i x##i = _mm512_set1_epi32(i);
 #define STEP(i) x##i = _mm512_dpbusd_epi32(x##i, a, b);
 #define JOIN(i) sum = _mm512_add_epi32(sum, x##i);
-    TWELVE(BEGIN)
-    for (long t = 0; t < turns; t++) {
-        TWELVE(STEP)
-    }
-    __m512i sum = _mm512_setzero_si512();
-    TWELVE(JOIN)
+    RUN_CHAINS(TWELVE, turns, __m512i, _mm512_setzero_si512())
 #undef BEGIN
 #undef STEP
 #undef JOIN
@@ -35,12 +29,7 @@ __attribute__((target("avxvnni,avx2"))) static float run_avxvnni(long turns) {
 #define BEGIN(i) __m256i x##i = _mm256_set1_epi32(i);
 #define STEP(i) x##i = _mm256_dpbusd_avx_epi32(x##i, a, b);
 #define JOIN(i) sum = _mm256_add_epi32(sum, x##i);
-    TWELVE(BEGIN)
-    for (long t = 0; t < turns; t++) {
-        TWELVE(STEP)
-    }
-    __m256i sum = _mm256_setzero_si256();
-    TWELVE(JOIN)
+    RUN_CHAINS(TWELVE, turns, __m256i, _mm256_setzero_si256())
 #undef BEGIN
 #undef STEP
 #undef JOIN
@@ -91,8 +80,6 @@ qn_fma_loop qn_dots_tiles(void) {
 #elif defined(__aarch64__)
 #include <arm_neon.h>
 
-#define SIXTEEN(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)
-
 /* The instruction is written out, since its header wants it switched on for a whole file; the function must have it for assemblers, which
  * our two compilers are told in two ways. */
 #define DOT(x, a, b) __asm__("sdot %0.4s, %1.16b, %2.16b" : "+w"(x) : "w"(a), "w"(b))
@@ -107,12 +94,7 @@ WITH_DOTS static float run_dotprod(long turns) {
 #define BEGIN(i) int32x4_t x##i = vdupq_n_s32(i);
 #define STEP(i) DOT(x##i, a, b);
 #define JOIN(i) sum = vaddq_s32(sum, x##i);
-    SIXTEEN(BEGIN)
-    for (long t = 0; t < turns; t++) {
-        SIXTEEN(STEP)
-    }
-    int32x4_t sum = vdupq_n_s32(0);
-    SIXTEEN(JOIN)
+    RUN_CHAINS(SIXTEEN, turns, int32x4_t, vdupq_n_s32(0))
 #undef BEGIN
 #undef STEP
 #undef JOIN

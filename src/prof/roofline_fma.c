@@ -2,14 +2,13 @@
  * x = x * 0.999 + 0.001 (NEON, whose destination is the addend: x = x + 0.999 * 0.001) never runs into slow denormals. */
 #include "prof/roofline_fma.h"
 
+#include "prof/roofline_chains.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #elif defined(__aarch64__)
 #include <arm_neon.h>
 #endif
-
-#define TWELVE(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
-#define SIXTEEN(X) TWELVE(X) X(12) X(13) X(14) X(15)
 
 #if defined(__x86_64__)
 
@@ -18,12 +17,7 @@ __attribute__((target("avx512f"))) static float run_avx512(long turns) {
 #define BEGIN(i) __m512 x##i = _mm512_set1_ps(1.0f + (float)i);
 #define STEP(i) x##i = _mm512_fmadd_ps(x##i, m, a);
 #define JOIN(i) sum = _mm512_add_ps(sum, x##i);
-    TWELVE(BEGIN)
-    for (long t = 0; t < turns; t++) {
-        TWELVE(STEP)
-    }
-    __m512 sum = _mm512_setzero_ps();
-    TWELVE(JOIN)
+    RUN_CHAINS(TWELVE, turns, __m512, _mm512_setzero_ps())
 #undef BEGIN
 #undef STEP
 #undef JOIN
@@ -35,12 +29,7 @@ __attribute__((target("avx2,fma"))) static float run_avx2(long turns) {
 #define BEGIN(i) __m256 x##i = _mm256_set1_ps(1.0f + (float)i);
 #define STEP(i) x##i = _mm256_fmadd_ps(x##i, m, a);
 #define JOIN(i) sum = _mm256_add_ps(sum, x##i);
-    TWELVE(BEGIN)
-    for (long t = 0; t < turns; t++) {
-        TWELVE(STEP)
-    }
-    __m256 sum = _mm256_setzero_ps();
-    TWELVE(JOIN)
+    RUN_CHAINS(TWELVE, turns, __m256, _mm256_setzero_ps())
 #undef BEGIN
 #undef STEP
 #undef JOIN
@@ -54,12 +43,7 @@ static float run_neon(long turns) {
 #define BEGIN(i) float32x4_t x##i = vdupq_n_f32(1.0f + (float)i);
 #define STEP(i) x##i = vfmaq_f32(x##i, m, a);
 #define JOIN(i) sum = vaddq_f32(sum, x##i);
-    SIXTEEN(BEGIN)
-    for (long t = 0; t < turns; t++) {
-        SIXTEEN(STEP)
-    }
-    float32x4_t sum = vdupq_n_f32(0.0f);
-    SIXTEEN(JOIN)
+    RUN_CHAINS(SIXTEEN, turns, float32x4_t, vdupq_n_f32(0.0f))
 #undef BEGIN
 #undef STEP
 #undef JOIN
@@ -76,12 +60,7 @@ static float run_plain(long turns) {
 #define BEGIN(i) lanes x##i = {1.0f + (float)i, 1.0f, 1.0f, 1.0f};
 #define STEP(i) x##i = x##i * m + a;
 #define JOIN(i) sum += x##i[0];
-    TWELVE(BEGIN)
-    for (long t = 0; t < turns; t++) {
-        TWELVE(STEP)
-    }
-    float sum = 0;
-    TWELVE(JOIN)
+    RUN_CHAINS(TWELVE, turns, float, 0)
 #undef BEGIN
 #undef STEP
 #undef JOIN
