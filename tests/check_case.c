@@ -230,7 +230,7 @@ static const char *parse_item(qc_case *c, int slot, qc_span text) {
         item->values = (qc_span){p + 1, (int)(brace - p - 1)};
         p = brace + 1;
     }
-    if (end - p == 2 && p[0] == '~' && strchr("tsrb", p[1])) item->layout = p[1], p += 2;
+    if (end - p == 2 && p[0] == '~' && strchr("tshrb", p[1])) item->layout = p[1], p += 2;
     if (p != end) return "text after a source";
     uint64_t allowed = ~(uint64_t)0;
     const qn_op_info *info = qn_op_describe(c->op);

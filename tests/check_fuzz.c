@@ -59,10 +59,10 @@ static const qc_case *pick(session *s, qc_rng *rng, qc_draw *d) {
 }
 
 static void options_of(qc_rng *rng, qc_options *o) {
-    static const char layouts[] = {'s', 'n', 'x', 't', 'r'};
+    static const char layouts[] = {'s', 'n', 'x', 't', 'h', 'r'};
     *o = (qc_options){.poison = (unsigned char)qc_next(rng)};
     if (qc_below(rng, 4) == 0)
-        for (int i = 0; i < QN_MAX_SRC; i++) o->src_layout[i] = qc_below(rng, 2) ? layouts[qc_below(rng, 5)] : 0;
+        for (int i = 0; i < QN_MAX_SRC; i++) o->src_layout[i] = qc_below(rng, 2) ? layouts[qc_below(rng, sizeof layouts)] : 0;
     if (qc_below(rng, 4) == 0) o->dst_layout = layouts[qc_below(rng, 3)];
     if (qc_below(rng, 8) == 0) o->least_dst = 1;
 }

@@ -9,11 +9,12 @@
 static void memory_order(char layout, int rank, int is_block, int *order) {
     for (int i = 0; i < rank; i++) order[i] = rank - 1 - i;
     if (layout == 't' && rank > 1 && !is_block) order[0] = rank - 2, order[1] = rank - 1;
+    if (layout == 'h' && rank > 2) order[1] = rank - 3, order[2] = rank - 2;
     if (layout == 'x')
         for (int i = is_block; i < rank; i++) order[i] = i - is_block;
 }
 
-/* 0 dense · s gaps after every element and row · t last two axes swapped in memory · x all axes in the other order, with
+/* 0 dense · s gaps after every element and row · t last two axes swapped in memory, h the two before the last · x all axes in the other order, with
  * gaps · r last axis backwards · n every axis backwards, with gaps · b first axis of stride zero. Blocks stay whole: their last
  * axis is never touched. The buffer ends with the last byte that is used, so reading past it is outside. */
 void qc_layout(char layout, uint32_t dtype, int rank, const int64_t *shape, int64_t *stride, int64_t *offset, uint64_t *bytes) {
