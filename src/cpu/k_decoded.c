@@ -1,6 +1,8 @@
 /* Decoded rows become panels: some of a row at a time, turned over their diagonal or laid out line by line. */
 #include "cpu/k_decoded.h"
 
+#include "cpu/k_codec.h"
+
 enum { RUN = QN_DECODED_RUN, ROOM = QN_DECODED_ROOM };
 
 void qn_decoded_turn(const qn_gemm_side *side, qn_decoded_fn decode, int64_t first, int64_t count, int64_t first_k, int depth,
@@ -34,6 +36,19 @@ void qn_decoded_copy(const qn_gemm_side *side, qn_decoded_fn decode, int64_t fir
             }
         }
     }
+}
+
+static void decode_row(const qn_gemm_side *side, int64_t row, int64_t first, int n, float *to) {
+    const qn_dtype_info *d = qn_dtype_describe((qn_dtype)side->dtype);
+    const char *blocks = side->data + row * side->along + first / d->block * d->bytes;
+    qn_codec_decode(side->dtype, (const uint8_t *)blocks, (n + d->block - 1) / d->block * d->block, to);
+}
+
+void qn_decoded_blocks(const qn_gemm_side *side, int64_t batch_offset, int64_t first, int64_t count, int64_t first_k, int depth,
+                       float *panel, int step) {
+    qn_gemm_side here = *side;
+    here.data += batch_offset;
+    qn_decoded_turn(&here, decode_row, first, count, first_k, depth, panel, step);
 }
 
 void qn_decoded_describe(const qn_tensor *x, const qn_tensor *y, qn_gemm *g) {

@@ -22,6 +22,12 @@ void qn_decoded_turn(const qn_gemm_side *side, qn_decoded_fn decode, int64_t fir
 void qn_decoded_copy(const qn_gemm_side *side, qn_decoded_fn decode, int64_t first, int64_t count, int64_t first_k, int depth,
                      float *panel, int step, int unit);
 
+/* The fetch of a side whose rows are blocks, side->along bytes apart, which lie along the summed axis; QN_DECODED_RUN must be a whole
+ * number of them. */
+#define qn_decoded_blocks QN_K(decoded_blocks)
+void qn_decoded_blocks(const qn_gemm_side *side, int64_t batch_offset, int64_t first, int64_t count, int64_t first_k, int depth,
+                       float *panel, int step);
+
 /* The rows of x times a matrix become the rows of y; b stays to be filled in. */
 #define qn_decoded_describe QN_K(decoded_describe)
 void qn_decoded_describe(const qn_tensor *x, const qn_tensor *y, qn_gemm *g);

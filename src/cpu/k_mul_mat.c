@@ -1,23 +1,9 @@
 /* mul_mat in f32: a few rows of activations as streams of packed weights, else the blocked product. Weights in blocks, where a call
  * asks that activations not be rounded, are decoded on the way. */
-#include "cpu/k_codec.h"
 #include "cpu/k_decoded.h"
 #include "cpu/k_stream.h"
 
 /* ---- Many rows */
-
-static void decode_row(const qn_gemm_side *side, int64_t row, int64_t first, int n, float *to) {
-    const qn_dtype_info *d = qn_dtype_describe((qn_dtype)side->dtype);
-    const char *blocks = side->data + row * side->along + first / d->block * d->bytes;
-    qn_codec_decode(side->dtype, (const uint8_t *)blocks, (n + d->block - 1) / d->block * d->block, to);
-}
-
-static void fetch_blocks(const qn_gemm_side *side, int64_t batch, int64_t first, int64_t count, int64_t first_k, int depth,
-                         float *panel, int step) {
-    qn_gemm_side here = *side;
-    here.data += batch;
-    qn_decoded_turn(&here, decode_row, first, count, first_k, depth, panel, step);
-}
 
 /* The rows of b are the rows of the product, so that lanes lie along y. */
 static int describe(const qn_call *c, qn_gemm *g) {
@@ -28,7 +14,7 @@ static int describe(const qn_call *c, qn_gemm *g) {
     if (qn_is_block(a->dtype)) {
         const qn_dtype_info *d = qn_dtype_describe((qn_dtype)a->dtype);
         if (QN_DECODED_RUN % d->block || qn_nb(a, 0) != d->bytes) return 0;
-        g->b.fetch = fetch_blocks;
+        g->b.fetch = qn_decoded_blocks;
     }
     g->c_row = qn_nb(y, 1);
     g->c_column = qn_nb(y, 0);
