@@ -121,6 +121,12 @@ static void put_index(const qn_tensor *t, int64_t i1, int64_t i0, int64_t value)
     qn_put4(t, 0, 0, i1, i0, (double)(value < INT32_MAX ? value : INT32_MAX));
 }
 
+static int is_in_tile(const qn_splat_view *v, const qn_splat_seen *s, int64_t tile) {
+    qn_splat_box box = qn_op_splat_box(v, tile);
+    qn_splat_window window = qn_op_splat_window(v, &box);
+    return qn_op_splat_touches(s, &window);
+}
+
 /* Each tile's list behind the other's, as far as there is room for them taken from near to far. ends[] counts first, then says
  * where each tile's next id goes. */
 static void put_lists(const qn_splat_view *v, const qn_splat_seen *seen, const int64_t *order, int64_t count, int64_t *ends,
@@ -129,7 +135,7 @@ static void put_lists(const qn_splat_view *v, const qn_splat_seen *seen, const i
     for (int64_t t = 0; t < tiles; t++) ends[t] = 0;
     for (int64_t i = 0; i < count; i++)
         for (int64_t t = 0; t < tiles; t++)
-            if (qn_op_splat_touches(v, &seen[order[i]], t % v->across, t / v->across) && needed++ < room) ends[t]++;
+            if (is_in_tile(v, &seen[order[i]], t) && needed++ < room) ends[t]++;
     for (int64_t t = 0; t < tiles; t++) {
         int64_t n = ends[t];
         put_index(c->dst[2], t, 0, n ? start : 0);
@@ -139,7 +145,7 @@ static void put_lists(const qn_splat_view *v, const qn_splat_seen *seen, const i
     }
     for (int64_t i = 0, put = 0; i < count && put < room; i++)
         for (int64_t t = 0; t < tiles && put < room; t++)
-            if (qn_op_splat_touches(v, &seen[order[i]], t % v->across, t / v->across)) {
+            if (is_in_tile(v, &seen[order[i]], t)) {
                 put_index(c->dst[1], 0, ends[t]++, order[i]);
                 put++;
             }
@@ -156,29 +162,9 @@ qn_status qn_ref_splat_prepare(const qn_call *c) {
     view.outward = at->outward;
     qn_op_splat_look(&view, c->src[CAMERA]);
     int64_t count = qn_op_splat_scene(&view, c->src, seen, order);
-    for (int64_t i = 0; i < n; i++) {
-        const qn_splat_seen *s = &seen[i];
-        double row[QN_SPLAT_FIELDS] = {s->rgb[0],     s->rgb[1], s->rgb[2], s->opacity,    s->valid,
-                                       s->p[0],       s->p[1],   s->p[2],   s->inverse[0], s->inverse[1],
-                                       s->inverse[2], s->q[0],   s->q[1],   s->q[2],       s->q[3]};
-        qn_store_row(c->dst[0], qn_at(c->dst[0], i * qn_nb(c->dst[0], 1)), 0, QN_SPLAT_FIELDS, row);
-    }
+    for (int64_t i = 0; i < n; i++) qn_op_splat_store(c->dst[0], i, &seen[i]);
     put_lists(&view, seen, order, count, order + 2 * n, c);
     return QN_OK;
-}
-
-/* A row that splat_prepare left. */
-static void load_seen(const qn_tensor *splats, int64_t i, qn_splat_seen *s) {
-    double row[QN_SPLAT_FIELDS];
-    qn_load_row(splats, qn_at(splats, i * qn_nb(splats, 1)), 0, QN_SPLAT_FIELDS, row);
-    memset(s, 0, sizeof *s);
-    memcpy(s->rgb, row, sizeof s->rgb);
-    s->opacity = row[3];
-    s->valid = row[4];
-    memcpy(s->p, row + 5, sizeof s->p);
-    memcpy(s->inverse, row + 8, sizeof s->inverse);
-    memcpy(s->q, row + 11, sizeof s->q);
-    qn_op_splat_turn(s->q, s->turn);
 }
 
 /* Ids of one tile that name a valid splat; a range that leaves the list ends with it. */
@@ -200,7 +186,7 @@ qn_status qn_ref_splat_rasterize(const qn_call *c) {
     int64_t *list = (int64_t *)(seen + n);
     QN_SPLAT_DRAW_OF(view, at);
     qn_op_splat_look(&view, c->src[3]);
-    for (int64_t i = 0; i < n; i++) load_seen(c->src[0], i, &seen[i]);
+    for (int64_t i = 0; i < n; i++) qn_op_splat_load(c->src[0], i, &seen[i]);
     for (int64_t tile = 0; tile < view.across * view.down; tile++)
         draw_tile(&view, tile, seen, list, load_list(c, tile, seen, list), c->dst[0]);
     return QN_OK;

@@ -120,11 +120,12 @@ static void see_colour(const qn_splat_view *view, const qn_tensor *const *scene,
     }
 }
 
-/* The outline: rays along which alpha reaches the cutoff pass the ball's centre within `radius2`, that is
- * (r.p)^2 - r.r (p.p - radius2) >= 0, and r is linear in the point where the ray crosses the plane. A quadric that is no ellipse
+/* The outline: rays along which alpha reaches the cutoff pass the ball's centre within `reach`, that is
+ * (r.p)^2 - r.r (p.p - reach) >= 0, and r is linear in the point where the ray crosses the plane. A quadric that is no ellipse
  * there, or an eye within the ball, leaves the splat everywhere. */
-static void outline(const qn_splat_view *view, double radius2, qn_splat_seen *s) {
-    double inside = qn_splat_dot(s->p, s->p) - radius2, k[3][3], m[3][3];
+void qn_op_splat_outline(const qn_splat_view *view, qn_splat_seen *s) {
+    s->reach = view->cutoff > 0 ? log(s->opacity / view->cutoff) / FALL : INFINITY;
+    double inside = qn_splat_dot(s->p, s->p) - s->reach, k[3][3], m[3][3];
     const double *axes[3] = {view->right, view->up, view->forward};
     s->everywhere = 1;
     if (!(inside > 0)) return;
@@ -165,7 +166,7 @@ void qn_op_splat_see(const qn_splat_view *view, const qn_tensor *const *scene, i
     for (int k = 0; k < 3; k++) all += s->p[k] + s->inverse[k] + s->rgb[k];
     s->distance = sqrt(qn_splat_dot(from, from));
     s->valid = isfinite(all) && depth > view->near && depth < view->far && s->opacity >= view->cutoff;
-    if (s->valid != 0) outline(view, view->cutoff > 0 ? log(s->opacity / view->cutoff) / FALL : INFINITY, s);
+    if (s->valid != 0) qn_op_splat_outline(view, s);
 }
 
 /* ---- Order and tiles */
@@ -197,11 +198,15 @@ static double least_on_edge(double b0, double b1, double b2, double x, double y0
     return b0 * x * x + 2 * b1 * x * y + b2 * y * y;
 }
 
-int qn_op_splat_touches(const qn_splat_view *view, const qn_splat_seen *s, int64_t tile_x, int64_t tile_y) {
+qn_splat_window qn_op_splat_window(const qn_splat_view *v, const qn_splat_box *box) {
+    qn_splat_window w = {plane_x(v, (double)box->x0), plane_y(v, (double)box->y0), plane_x(v, (double)box->x1),
+                         plane_y(v, (double)box->y1)};
+    return w;
+}
+
+int qn_op_splat_touches(const qn_splat_seen *s, const qn_splat_window *w) {
     if (s->everywhere != 0) return 1;
-    qn_splat_box box = qn_op_splat_box(view, tile_y * view->across + tile_x);
-    double x0 = plane_x(view, (double)box.x0) - s->centre[0], x1 = plane_x(view, (double)box.x1) - s->centre[0];
-    double y0 = plane_y(view, (double)box.y0) - s->centre[1], y1 = plane_y(view, (double)box.y1) - s->centre[1];
+    double x0 = w->x0 - s->centre[0], x1 = w->x1 - s->centre[0], y0 = w->y0 - s->centre[1], y1 = w->y1 - s->centre[1];
     const double *b = s->bend;
     if (x0 <= 0 && x1 >= 0 && y0 <= 0 && y1 >= 0) return s->level >= 0;
     double least = least_on_edge(b[0], b[1], b[2], x0, y0, y1), more = least_on_edge(b[0], b[1], b[2], x1, y0, y1);
@@ -221,12 +226,41 @@ int64_t qn_op_splat_scene(const qn_splat_view *view, const qn_tensor *const *sce
 int64_t qn_op_splat_list(const qn_splat_view *view, const qn_splat_seen *seen, const int64_t *order, int64_t n, int64_t tile,
                          int64_t *list) {
     int64_t count = 0;
+    qn_splat_box box = qn_op_splat_box(view, tile);
+    qn_splat_window window = qn_op_splat_window(view, &box);
     for (int64_t i = 0; i < n; i++)
-        if (qn_op_splat_touches(view, &seen[order[i]], tile % view->across, tile / view->across)) list[count++] = order[i];
+        if (qn_op_splat_touches(&seen[order[i]], &window)) list[count++] = order[i];
     return count;
 }
 
+/* ---- Rows */
+
+void qn_op_splat_store(const qn_tensor *splats, int64_t i, const qn_splat_seen *s) {
+    double row[QN_SPLAT_FIELDS] = {s->rgb[0],     s->rgb[1],     s->rgb[2],     s->opacity, s->valid, s->p[0], s->p[1], s->p[2],
+                                   s->inverse[0], s->inverse[1], s->inverse[2], s->q[0],    s->q[1],  s->q[2], s->q[3]};
+    qn_store_row(splats, qn_at(splats, i * qn_nb(splats, 1)), 0, QN_SPLAT_FIELDS, row);
+}
+
+void qn_op_splat_load(const qn_tensor *splats, int64_t i, qn_splat_seen *s) {
+    double row[QN_SPLAT_FIELDS];
+    qn_load_row(splats, qn_at(splats, i * qn_nb(splats, 1)), 0, QN_SPLAT_FIELDS, row);
+    memset(s, 0, sizeof *s);
+    memcpy(s->rgb, row, sizeof s->rgb);
+    s->opacity = row[3];
+    s->valid = row[4];
+    memcpy(s->p, row + 5, sizeof s->p);
+    memcpy(s->inverse, row + 8, sizeof s->inverse);
+    memcpy(s->q, row + 11, sizeof s->q);
+    qn_op_splat_turn(s->q, s->turn);
+}
+
 /* ---- Light */
+
+void qn_op_splat_ray(const qn_splat_view *view, int64_t x, int64_t y, double ray[3]) {
+    double px = plane_x(view, (double)x + 0.5), py = plane_y(view, (double)y + 0.5);
+    for (int k = 0; k < 3; k++) ray[k] = px * view->right[k] + py * view->up[k] + view->forward[k];
+    normalise(ray);
+}
 
 /* Whether a ray meets a splat visibly; fills all of the hit but `before`. */
 static int meet(const qn_splat_view *view, const qn_splat_seen *s, const double ray[3], qn_splat_hit *hit) {
@@ -245,14 +279,11 @@ static int meet(const qn_splat_view *view, const qn_splat_seen *s, const double 
 
 double qn_op_splat_pixel(const qn_splat_view *view, int64_t x, int64_t y, const qn_splat_seen *seen, const int64_t *list,
                          int64_t n, double light[3], qn_splat_hit *hits, int64_t *n_hit) {
-    double px = plane_x(view, (double)x + 0.5), py = plane_y(view, (double)y + 0.5), left = 1;
+    double left = 1;
     int64_t steps = 0;
     qn_splat_hit hit;
-    for (int k = 0; k < 3; k++) {
-        light[k] = 0;
-        hit.ray[k] = px * view->right[k] + py * view->up[k] + view->forward[k];
-    }
-    normalise(hit.ray);
+    for (int k = 0; k < 3; k++) light[k] = 0;
+    qn_op_splat_ray(view, x, y, hit.ray);
     for (int64_t i = 0; i < n && left >= view->threshold; i++) {
         const qn_splat_seen *s = &seen[list[i]];
         if (!meet(view, s, hit.ray, &hit)) continue;

@@ -21,6 +21,7 @@ typedef struct qn_splat_seen {
     double rgb[3], opacity, p[3], inverse[3], q[4]; /* inverse: one over the sizes */
     double turn[9];                                 /* the matrix of q, world to splat */
     double distance;
+    double reach;                     /* how near, squared, a ray must pass the ball's centre to show */
     double centre[2], bend[3], level; /* the outline on the plane in front of the eye: b0 x^2 + 2 b1 x y + b2 y^2 <= level */
     double valid, everywhere;         /* truths; everywhere: it has no such outline and may touch any pixel */
 } qn_splat_seen;
@@ -51,8 +52,31 @@ void qn_op_splat_harmonics(const double dir[3], int64_t count, double *value, do
 double qn_op_splat_direction(const qn_splat_view *view, const qn_tensor *positions, int64_t i, double dir[3]);
 /* Numbers of the valid splats, near to far, equal ones in their order; `other` has as much room. Returns how many. */
 int64_t qn_op_splat_sort(const qn_splat_seen *seen, int64_t n, int64_t *order, int64_t *other);
-/* Whether a splat may show in a tile. Never wrongly no. */
-int qn_op_splat_touches(const qn_splat_view *view, const qn_splat_seen *seen, int64_t tile_x, int64_t tile_y);
+/* Reach and outline of a splat whose opacity and geometry are known. */
+void qn_op_splat_outline(const qn_splat_view *view, qn_splat_seen *s);
+/* Rows of what splat_prepare leaves for splat_rasterize. */
+void qn_op_splat_store(const qn_tensor *splats, int64_t i, const qn_splat_seen *s);
+void qn_op_splat_load(const qn_tensor *splats, int64_t i, qn_splat_seen *s);
+/* The square of pixels that a tile covers, its ends not included. */
+typedef struct qn_splat_box {
+    int64_t x0, y0, x1, y1;
+} qn_splat_box;
+static inline qn_splat_box qn_op_splat_box(const qn_splat_view *v, int64_t tile) {
+    int64_t x = tile % v->across * v->tile, y = tile / v->across * v->tile;
+    qn_splat_box b = {x, y, x + v->tile < v->width ? x + v->tile : v->width, y + v->tile < v->height ? y + v->tile : v->height};
+    return b;
+}
+
+/* Where a square of pixels lies on the plane in front of the eye. */
+typedef struct qn_splat_window {
+    double x0, y0, x1, y1;
+} qn_splat_window;
+qn_splat_window qn_op_splat_window(const qn_splat_view *v, const qn_splat_box *box);
+/* Whether a splat may show there. Never wrongly no. */
+int qn_op_splat_touches(const qn_splat_seen *seen, const qn_splat_window *w);
+/* The unit vector from the eye through the middle of a pixel. */
+void qn_op_splat_ray(const qn_splat_view *view, int64_t x, int64_t y, double ray[3]);
+
 /* The light of one pixel before display, and what is left of the background's; hits, unless NULL, are written down, and counted
  * in *n_hit. */
 double qn_op_splat_pixel(const qn_splat_view *view, int64_t x, int64_t y, const qn_splat_seen *seen, const int64_t *list,
@@ -78,14 +102,4 @@ int64_t qn_op_splat_scene(const qn_splat_view *view, const qn_tensor *const *sce
 /* The splats of `order` that may show in a tile, near to far. */
 int64_t qn_op_splat_list(const qn_splat_view *view, const qn_splat_seen *seen, const int64_t *order, int64_t n, int64_t tile,
                          int64_t *list);
-/* The square of pixels that a tile covers, its ends not included. */
-typedef struct qn_splat_box {
-    int64_t x0, y0, x1, y1;
-} qn_splat_box;
-static inline qn_splat_box qn_op_splat_box(const qn_splat_view *v, int64_t tile) {
-    int64_t x = tile % v->across * v->tile, y = tile / v->across * v->tile;
-    qn_splat_box b = {x, y, x + v->tile < v->width ? x + v->tile : v->width, y + v->tile < v->height ? y + v->tile : v->height};
-    return b;
-}
-
 #endif

@@ -3,7 +3,8 @@
  *   vd_low, vd_high        the first and the second half of a vf      vd_load, vd_store   any address
  *   vd_fma(a, b, c)        a b + c                                    vd_sum              over the lanes, always in the same order
  *   vf_of_wide             two vd as a vf                             vd_from             as many floats, from any address
- *   vd_set1, vd_max        b when either is NaN                       vd_exp              of x <= 700, to 3 ulp; 0 below -700 */
+ *   vd_set1, vd_max        b when either is NaN                       vd_exp              of x <= 700, to 3 ulp; 0 below -700
+ *   vl                     as many 64-bit integers                    vl_any              whether a mask has a lane that is set */
 #ifndef QN_CPU_SIMD_SIMD_WIDE_H
 #define QN_CPU_SIMD_SIMD_WIDE_H
 
@@ -52,6 +53,24 @@ static inline void vd_store(double *p, vd a) { memcpy(p, &a, sizeof a); }
 static inline vd vd_zero(void) { return (vd){0}; }
 
 typedef int64_t vl __attribute__((vector_size(VF_N * 4)));
+
+static inline vl vl_load(const int64_t *p) {
+    vl v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+static inline void vl_store(int64_t *p, vl a) { memcpy(p, &a, sizeof a); }
+#if defined(__AVX512F__)
+static inline int vl_any(vl mask) { return _mm512_movepi64_mask((__m512i)mask) != 0; }
+#elif defined(__AVX2__)
+static inline int vl_any(vl mask) { return _mm256_movemask_pd((__m256d)mask) != 0; }
+#else
+static inline int vl_any(vl mask) {
+    int64_t any = 0;
+    for (int i = 0; i < VF_N / 2; i++) any |= mask[i];
+    return any != 0;
+}
+#endif
 
 static inline vd vd_select(vl mask, vd a, vd b) { return (vd)(((vl)a & mask) | ((vl)b & ~mask)); }
 static inline vd vd_max(vd a, vd b) { return vd_select((vl)(a > b), a, b); }
