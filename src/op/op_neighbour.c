@@ -4,6 +4,7 @@
 
 #include "op/op_emit.h"
 #include "op/op_state.h"
+#include "op/rank.h"
 #include "op/ref.h"
 
 /* ---- knn */
@@ -89,17 +90,6 @@ qn_status qn_infer_group_limited_gate(qn_infer_call *c) {
     return QN_OK;
 }
 
-/* The best of x[n] that is worse than number `last` (-1: the best of all) and whose group is open; ties by the lower. */
-static int64_t next_best(const double *x, int64_t n, int64_t last, const double *open, int64_t per_group) {
-    int64_t best = -1;
-    for (int64_t i = 0; i < n; i++) {
-        if (open && open[i / per_group] == 0) continue;
-        if (last >= 0 && (x[i] > x[last] || (x[i] == x[last] && i <= last))) continue;
-        if (best < 0 || x[i] > x[best]) best = i;
-    }
-    return best;
-}
-
 /* The sum of a group's two best, or its only one. */
 static double group_rank(const double *x, int64_t n) {
     double first = -INFINITY, second = -INFINITY;
@@ -125,13 +115,13 @@ static void choose(const qn_attr_group_limited_gate *at, int64_t experts, double
         open[g] = 0;
     }
     for (int64_t i = 0; i < at->topk_group; i++) {
-        last = next_best(groups, at->n_group, last, NULL, 1);
+        last = qn_op_next_best(groups, at->n_group, last, NULL, 1);
         open[last] = 1;
     }
     memcpy(groups, open, (size_t)at->n_group * sizeof(double));
     last = -1;
     for (int64_t i = 0; i < at->top_k; i++) {
-        last = next_best(ranks, experts, last, groups, per_group);
+        last = qn_op_next_best(ranks, experts, last, groups, per_group);
         chosen[i] = (double)last;
     }
 }
