@@ -1,5 +1,5 @@
-/* scan and cumsum: running sums and products along an axis, in double. Lanes are what lies beside each other: elements of the
- * axes behind, or rows, turned so that they do; few rows, or such of halves, are one chain each, as the reference has it. */
+/* scan and cumsum, running sums and products along an axis, and scan_back; in double. Lanes are what lies beside each other: elements of
+ * the axes behind, or rows, turned so that they do; few rows, or such of halves, are one chain each, as the reference has it. */
 #include "cpu/k_copy.h"
 #include "cpu/simd/simd_turn.h"
 #include "cpu/simd/simd_wide.h"
@@ -10,9 +10,11 @@ typedef struct form {
     int product, reverse, exclusive;
 } form;
 
+_Static_assert(offsetof(qn_attr_scan, exclusive) == offsetof(qn_attr_scan_back, exclusive), "shared attributes");
+
 static form form_of(const qn_call *c) {
     const qn_attr_scan *at = c->attr;
-    const qn_tensor *x = c->src[0];
+    const qn_tensor *x = c->src[0]; /* of scan_back the gradient, which has its shape */
     if (c->op == QN_OP_cumsum) {
         const qn_attr_cumsum *rows = c->attr;
         return (form){qn_tensor_count(x) / qn_ne(x, 0), qn_ne(x, 0), 1, 0, rows->reverse, rows->exclusive};
@@ -49,6 +51,16 @@ static void scan_columns(const form *f, const float *x, float *y, int some) {
     }
 }
 
+/* A square of up to VF_N rows of n, and as many of their columns, to lanes and back. */
+static void load_square(const float *x, int64_t n, int some, int many, vf *r) {
+    for (int i = 0; i < VF_N; i++) r[i] = i < some ? vf_loadn(x + i * n, many) : vf_zero();
+    vf_turn(r);
+}
+static void store_square(float *y, int64_t n, int some, int many, vf *r) {
+    vf_turn(r);
+    for (int i = 0; i < some; i++) vf_storen(y + i * n, r[i], many);
+}
+
 /* Up to VF_N rows; a square of them at a time. */
 static void scan_rows(const form *f, const float *x, float *y, int some) {
     running now = start_of(f);
@@ -56,14 +68,12 @@ static void scan_rows(const form *f, const float *x, float *y, int some) {
         vf r[VF_N];
         int many = (int)(f->n - first < VF_N ? f->n - first : VF_N);
         int64_t at = f->reverse ? f->n - first - many : first;
-        for (int i = 0; i < VF_N; i++) r[i] = i < some ? vf_loadn(x + i * f->n + at, many) : vf_zero();
-        vf_turn(r);
+        load_square(x + at, f->n, some, many, r);
         for (int i = 0; i < many; i++) {
             int k = f->reverse ? many - 1 - i : i;
             r[k] = step(f, &now, r[k]);
         }
-        vf_turn(r);
-        for (int i = 0; i < some; i++) vf_storen(y + i * f->n + at, r[i], many);
+        store_square(y + at, f->n, some, many, r);
     }
 }
 
@@ -71,16 +81,24 @@ static int64_t units_of(const form *f) {
     return f->inner == 1 ? (f->outer + VF_N - 1) / VF_N : f->outer * ((f->inner + VF_N - 1) / VF_N);
 }
 
+/* Where unit u begins; *some is how many of its lanes there are. */
+static int64_t unit_at(const form *f, int64_t u, int *some) {
+    int64_t wide = (f->inner + VF_N - 1) / VF_N, first = (f->inner == 1 ? u : u % wide) * VF_N;
+    int64_t left = (f->inner == 1 ? f->outer : f->inner) - first;
+    *some = (int)(left < VF_N ? left : VF_N);
+    return f->inner == 1 ? first * f->n : u / wide * f->n * f->inner + first;
+}
+
 static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     form f = form_of(c);
     const float *x = (const float *)(const void *)qn_at(c->src[0], 0);
     float *y = (float *)(void *)qn_at(c->dst[0], 0);
-    int64_t wide = (f.inner + VF_N - 1) / VF_N, u = qn_cpu_cut(units_of(&f), s->parts[0], part);
+    int64_t u = qn_cpu_cut(units_of(&f), s->parts[0], part);
     (void)phase;
     for (int64_t end = qn_cpu_cut(units_of(&f), s->parts[0], part + 1); u < end; u++) {
-        int64_t first = (f.inner == 1 ? u : u % wide) * VF_N, left = (f.inner == 1 ? f.outer : f.inner) - first;
-        int64_t at = f.inner == 1 ? first * f.n : u / wide * f.n * f.inner + first;
-        (f.inner == 1 ? scan_rows : scan_columns)(&f, x + at, y + at, (int)(left < VF_N ? left : VF_N));
+        int some;
+        int64_t at = unit_at(&f, u, &some);
+        (f.inner == 1 ? scan_rows : scan_columns)(&f, x + at, y + at, some);
     }
 }
 
@@ -133,4 +151,98 @@ int QN_K(cumsum)(const qn_call *c, qn_cpu_step *s) {
     if (by_lanes(c, s)) return 1;
     if (!qn_lanes_rows(a) || !qn_lanes_rows(y) || a->dtype != y->dtype || qn_tensor_count(a) == 0) return 0;
     return qn_cpu_by_rows(s, "running sums", run_cumsum, qn_tensor_count(a) / qn_ne(a, 0), 16.0 * (double)qn_ne(a, 0), 0);
+}
+
+/* ---- scan_back. Of a product: dx_i is the product of all before i, times h_i, where h_i = g_i + x_(i+1) h_(i+1); of a sum h_i itself.
+ * The exclusive form has g_(i+1) for g_i. First the products are remembered, then h comes from the other end. */
+
+enum { REMEMBERED = 1 << 25 }; /* bytes, of all parts */
+
+typedef struct back {
+    running h, next; /* next: the x behind */
+    vf later;        /* the g behind */
+} back;
+
+QN_INLINE vf step_back(const form *f, back *b, vf x, vf g, const double *before) {
+    vf up = f->exclusive ? b->later : g;
+    b->later = g;
+    if (!f->product) {
+        b->h = (running){b->h.low + vd_low(up), b->h.high + vd_high(up)};
+        return vf_of_wide(b->h.low, b->h.high);
+    }
+    b->h = (running){vd_fma(b->next.low, b->h.low, vd_low(up)), vd_fma(b->next.high, b->h.high, vd_high(up))};
+    b->next = (running){vd_low(x), vd_high(x)};
+    return vf_of_wide(vd_load(before) * b->h.low, vd_load(before + VF_N / 2) * b->h.high);
+}
+
+static void remember(running *now, vf x, double *before) {
+    vd_store(before, now->low);
+    vd_store(before + VF_N / 2, now->high);
+    *now = (running){now->low * vd_low(x), now->high * vd_high(x)};
+}
+
+static back back_start(void) { return (back){{vd_zero(), vd_zero()}, {vd_zero(), vd_zero()}, vf_zero()}; }
+
+/* Positions p count in the direction of the scan; what is remembered lies in their order. */
+static void columns_back(const form *f, const float *g, const float *x, float *dx, int some, double *before) {
+    running now = start_of(f);
+    back b = back_start();
+    for (int64_t p = 0; f->product && p < f->n; p++)
+        remember(&now, vf_loadn(x + (f->reverse ? f->n - 1 - p : p) * f->inner, some), before + p * VF_N);
+    for (int64_t p = f->n - 1; p >= 0; p--) {
+        int64_t at = (f->reverse ? f->n - 1 - p : p) * f->inner;
+        vf one = f->product ? vf_loadn(x + at, some) : vf_zero();
+        vf_storen(dx + at, step_back(f, &b, one, vf_loadn(g + at, some), before ? before + p * VF_N : NULL), some);
+    }
+}
+
+static void rows_back(const form *f, const float *g, const float *x, float *dx, int some, double *before) {
+    running now = start_of(f);
+    back b = back_start();
+    vf r[VF_N], up[VF_N];
+    for (int64_t first = 0; f->product && first < f->n; first += VF_N) {
+        int many = (int)(f->n - first < VF_N ? f->n - first : VF_N);
+        load_square(x + (f->reverse ? f->n - first - many : first), f->n, some, many, r);
+        for (int i = 0; i < many; i++) remember(&now, r[f->reverse ? many - 1 - i : i], before + (first + i) * VF_N);
+    }
+    for (int64_t first = (f->n - 1) / VF_N * VF_N; first >= 0; first -= VF_N) {
+        int many = (int)(f->n - first < VF_N ? f->n - first : VF_N);
+        int64_t at = f->reverse ? f->n - first - many : first;
+        if (f->product) load_square(x + at, f->n, some, many, r);
+        load_square(g + at, f->n, some, many, up);
+        for (int i = many - 1; i >= 0; i--) {
+            int k = f->reverse ? many - 1 - i : i;
+            up[k] = step_back(f, &b, f->product ? r[k] : up[k], up[k], before ? before + (first + i) * VF_N : NULL);
+        }
+        store_square(dx + at, f->n, some, many, up);
+    }
+}
+
+static void run_back(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    form f = form_of(c);
+    const float *g = (const float *)(const void *)qn_at(c->src[0], 0), *x = (const float *)(const void *)qn_at(c->src[1], 0);
+    float *dx = (float *)(void *)qn_at(c->dst[0], 0);
+    double *before = f.product ? (double *)c->workspace + part * f.n * VF_N : NULL;
+    int64_t u = qn_cpu_cut(units_of(&f), s->parts[0], part);
+    (void)phase;
+    for (int64_t end = qn_cpu_cut(units_of(&f), s->parts[0], part + 1); u < end; u++) {
+        int some;
+        int64_t at = unit_at(&f, u, &some);
+        (f.inner == 1 ? rows_back : columns_back)(&f, g + at, x + at, dx + at, some, before);
+    }
+}
+
+int QN_K(scan_back)(const qn_call *c, qn_cpu_step *s) {
+    const qn_tensor *g = c->src[0], *x = c->src[1], *dx = c->dst[0];
+    if (x->dtype != QN_DTYPE_F32 || qn_tensor_count(x) == 0 || !qn_cpu_is_dense(g) || !qn_cpu_is_dense(x)) return 0;
+    form f = form_of(c);
+    if (!qn_cpu_is_dense(dx) || (f.inner == 1 && f.outer < VF_N / 2)) return 0;
+    qn_cpu_by_rows(s, f.inner == 1 ? "scan_back of turned rows" : "scan_back of columns", run_back, units_of(&f),
+                   12.0 * (double)f.n * VF_N, 8.0 * (double)f.n * VF_N);
+    if (!f.product) return 1;
+    int64_t each = f.n * VF_N * (int64_t)sizeof(double), most = REMEMBERED / each;
+    if (most < 1) return 0;
+    if (s->parts[0] > most) s->parts[0] = most;
+    s->workspace = (size_t)(s->parts[0] * each);
+    return 1;
 }
