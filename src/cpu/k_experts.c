@@ -1,5 +1,6 @@
 /* grouped_matmul, mul_mat_id of plain floats, and affine_matmul_id: rows are counted into lists by expert, and some rows of a list at a
- * time multiplied with some columns of its matrix by the f32 product, whose every element is one chain: so a row has the bits it has alone. */
+ * time multiplied with some columns of its matrix by the f32 product, whose every element is one chain: so a row has the bits it has alone.
+ * And out_prod_id, where a list is what is summed over. */
 #include "cpu/k_experts.h"
 
 #include "cpu/k_affine.h"
@@ -221,4 +222,140 @@ int QN_K(affine_matmul_id)(const qn_call *c, qn_cpu_step *s) {
     qn_affine a;
     product p;
     return of_codes(c, &a, &p) && prepare(s, &p, run_of_codes);
+}
+
+/* ---- out_prod_id: the matrix of an expert is the sum over its list of a row of g times a row of b, in the list's order. A tile of a
+ * matrix takes some of the list at a time, and what each gives is added up. */
+
+enum { TALL = 128, WIDE = 256, DEEP = 256, OUT_PARTS = 16 };
+
+typedef struct outer {
+    int64_t rows, count, used, m, n; /* entries of the lists, matrices, entries to a token; rows and columns of a matrix */
+    const qn_tensor *b, *g, *ids, *y;
+} outer;
+
+static outer outer_of(const qn_call *c) {
+    outer o = {.b = c->src[0], .g = c->src[1], .ids = c->src[2], .y = c->dst[0]};
+    o.used = qn_ne(o.g, 1);
+    o.rows = o.used * qn_ne(o.g, 2);
+    o.count = qn_ne(o.y, 2);
+    o.m = qn_ne(o.y, 1);
+    o.n = qn_ne(o.y, 0);
+    return o;
+}
+
+/* A side whose every line of a panel is a row that lies anywhere. */
+static void fetch_lines(const qn_gemm_side *side, int64_t batch, int64_t first, int64_t count, int64_t first_k, int depth,
+                        float *panel, int step) {
+    const char *const *rows = side->context;
+    (void)batch;
+    for (int p = 0; p < depth; p++) {
+        const char *from = rows[first_k + p] + first * 4;
+        for (int64_t i = 0; i < count; i += step) {
+            float *to = panel + i * depth + p * step;
+            int64_t n = count - i < step ? count - i : step;
+            for (int64_t k = 0; k < n; k += VF_N)
+                qn_lanes_put_at(QN_DTYPE_F32, (char *)to, k, qn_lanes_at(QN_DTYPE_F32, from + i * 4, k, n), n);
+        }
+    }
+}
+
+/* A tile is WIDE wide wherever it ends. */
+static int describe_outer(int64_t m, int64_t n, int64_t depth, const char *const *up, const char *const *in, float *tile,
+                          qn_gemm *g) {
+    *g = (qn_gemm){.m = m, .n = n, .k = depth, .c = (char *)tile, .c_row = WIDE * 4, .c_column = 4, .c_dtype = QN_DTYPE_F32};
+    g->a = (qn_gemm_side){.dtype = QN_DTYPE_F32, .fetch = fetch_lines, .context = up};
+    g->b = (qn_gemm_side){.dtype = QN_DTYPE_F32, .fetch = fetch_lines, .context = in};
+    return qn_gemm_settle(g);
+}
+
+/* The most that any tile and any piece of a list needs. */
+static size_t outer_scratch(const outer *o) {
+    int64_t tall[2] = {o->m < TALL ? o->m : TALL, o->m % TALL}, wide[2] = {o->n < WIDE ? o->n : WIDE, o->n % WIDE};
+    size_t most = 0;
+    for (int i = 0; i < 4; i++)
+        for (int64_t depth = 1; depth <= DEEP && depth <= o->rows; depth++) {
+            qn_gemm g;
+            if (tall[i / 2] == 0 || wide[i % 2] == 0) continue;
+            if (!describe_outer(tall[i / 2], wide[i % 2], depth, NULL, NULL, NULL, &g)) return 0;
+            size_t need = cut_of(&g).workspace;
+            if (need > most) most = need;
+        }
+    return in_lines(most);
+}
+
+/* A tile of one matrix: m by n elements from row i and column j on. */
+typedef struct tile {
+    int64_t i, j, m, n;
+} tile;
+
+/* depth entries of a list, at most DEEP: what they add up to. */
+static void outer_piece(const outer *o, const tile *t, const int32_t *list, int depth, float *sums, char *scratch) {
+    const char *up[DEEP], *in[DEEP];
+    qn_gemm g;
+    for (int p = 0; p < depth; p++) {
+        int64_t token = list[p] / o->used, which = list[p] % o->used;
+        up[p] = qn_at(o->g, qn_off4(o->g, 0, token, which, 0)) + t->i * 4;
+        in[p] = qn_at(o->b, qn_off4(o->b, 0, token, which % qn_ne(o->b, 1), 0)) + t->j * 4;
+    }
+    if (!describe_outer(t->m, t->n, depth, up, in, sums, &g)) return;
+    qn_gemm_cut cut = cut_of(&g);
+    qn_gemm_part(&g, &cut, scratch, 0, 0);
+    qn_gemm_part(&g, &cut, scratch, 1, 0);
+}
+
+/* The tile into its matrix, or onto what is there. */
+static void put_tile(const outer *o, const tile *t, char *to, const float *sums, int add) {
+    for (int64_t r = 0; r < t->m; r++, to += qn_nb(o->y, 1), sums += WIDE)
+        for (int64_t k = 0; k < t->n; k += VF_N) {
+            vf sum = vf_load(sums + k);
+            qn_lanes_put_at(QN_DTYPE_F32, to, k, add ? sum + qn_lanes_at(QN_DTYPE_F32, to, k, t->n) : sum, t->n);
+        }
+}
+
+/* A matrix whose list is empty is zero. */
+static void outer_tile(const outer *o, const tile *t, char *to, const int32_t *list, int64_t n, float *sums, char *scratch) {
+    for (int64_t r = 0; n == 0 && r < t->m; r++) memset(to + r * qn_nb(o->y, 1), 0, (size_t)t->n * 4);
+    for (int64_t at = 0; at < n; at += DEEP) {
+        outer_piece(o, t, list + at, (int)(n - at < DEEP ? n - at : DEEP), sums, scratch);
+        put_tile(o, t, to, sums, at > 0);
+    }
+}
+
+static void run_outer(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    outer o = outer_of(c);
+    int32_t *start = c->workspace, *list = start + o.count + 1;
+    if (phase == 0) {
+        qn_experts_sort(o.ids, o.used, o.rows, o.count, start, list);
+        return;
+    }
+    int64_t across = (o.n + WIDE - 1) / WIDE, units = o.count * across * ((o.m + TALL - 1) / TALL);
+    char *scratch = (char *)c->workspace + in_lines((size_t)(o.count + 1 + o.rows) * sizeof *start) + part * s->n[0];
+    float *sums = (float *)(void *)(scratch + s->n[0]) - TALL * WIDE;
+    for (int64_t u = qn_cpu_cut(units, s->parts[1], part), end = qn_cpu_cut(units, s->parts[1], part + 1); u < end; u++) {
+        int64_t which = u % o.count;
+        tile t = {.i = u / o.count / across * TALL, .j = u / o.count % across * WIDE};
+        t.m = o.m - t.i < TALL ? o.m - t.i : TALL;
+        t.n = o.n - t.j < WIDE ? o.n - t.j : WIDE;
+        outer_tile(&o, &t, qn_at(o.y, qn_off4(o.y, 0, which, t.i, t.j)), list + start[which], start[which + 1] - start[which],
+                   sums, scratch);
+    }
+}
+
+int QN_K(out_prod_id)(const qn_call *c, qn_cpu_step *s) {
+    outer o = outer_of(c);
+    if (qn_tensor_count(o.y) == 0 || o.rows == 0 || o.rows > INT32_MAX || o.count > INT32_MAX - 1) return 0;
+    if (o.y->dtype != QN_DTYPE_F32 || !qn_lanes_rows(o.b) || !qn_lanes_rows(o.g) || !qn_lanes_rows(o.y)) return 0;
+    size_t scratch = outer_scratch(&o) + TALL * WIDE * sizeof(float);
+    int64_t units = o.count * ((o.m + TALL - 1) / TALL) * ((o.n + WIDE - 1) / WIDE);
+    s->run = run_outer;
+    s->name = "gemm f32 by expert's list";
+    s->n_phases = 2;
+    s->parts[0] = 1;
+    s->parts[1] = qn_cpu_parts(units, 4.0 * (double)qn_tensor_count(o.y) / (double)units,
+                               0.5 * (double)o.rows * (double)o.m * (double)o.n / (double)units);
+    if (s->parts[1] > OUT_PARTS) s->parts[1] = OUT_PARTS;
+    s->n[0] = (int64_t)scratch;
+    s->workspace = in_lines((size_t)(o.count + 1 + o.rows) * sizeof(int32_t)) + (size_t)s->parts[1] * scratch;
+    return 1;
 }
