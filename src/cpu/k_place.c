@@ -1,6 +1,6 @@
 /* Copies with an index map on each axis: pad, pad_back without wrapping, pad_reflect_1d, roll; and rows of one value: fill, one_hot. Rows
  * that lie side by side go in runs; elements are bytes here, whatever they mean. Rows of which a part is kept: diag_mask_inf,
- * diag_mask_zero, tri, attention_mask. Copies side by side: join. A region of a copy written or added onto: set, acc. The gradient of a sum or mean, which is a value or a row again and again: reduce_back. */
+ * diag_mask_zero, tri, attention_mask. Copies side by side: join. A region of a copy written or added onto: set, acc; or of zeros: view_back. The gradient of a sum or mean, which is a value or a row again and again: reduce_back. */
 #include <math.h>
 
 #include "cpu/k_copy.h"
@@ -361,6 +361,64 @@ int QN_K(acc)(const qn_call *c, qn_cpu_step *s) {
     if (is_empty(c->src[0]) || is_empty(b) || !qn_cpu_is_dense(c->dst[0])) return 0;
     if (b->dtype != QN_DTYPE_F32 || c->dst[0]->dtype != QN_DTYPE_F32 || !is_row(b)) return 0;
     return prepare_region(c, s, "acc rows", run_acc, rows_of(b));
+}
+
+/* ---- view_back of windows no two elements of which are one: zeros, unless the window is the whole, and a copy */
+
+/* Axes must nest: from the smallest stride up, each steps over everything the smaller ones reach. */
+static int is_distinct(const qn_tensor *t) {
+    int64_t reach = qn_op_dtype_bytes(t->dtype);
+    unsigned done = 0;
+    for (;;) {
+        int next = -1;
+        for (int i = 0; i < t->rank; i++)
+            if (t->shape[i] > 1 && !(done >> i & 1) && (next < 0 || t->stride[i] < t->stride[next])) next = i;
+        if (next < 0) return 1;
+        if (t->stride[next] < reach) return 0;
+        reach += (t->shape[next] - 1) * t->stride[next];
+        done |= 1u << next;
+    }
+}
+
+static qn_tensor window_of(const qn_call *c) {
+    const qn_attr_view_back *at = c->attr;
+    qn_tensor window = *c->src[0];
+    window.data = c->dst[0]->data;
+    window.dtype = c->dst[0]->dtype;
+    window.offset = c->dst[0]->offset + at->offset;
+    for (int i = 0; i < window.rank; i++) window.stride[i] = at->strides.d[i];
+    return window;
+}
+
+/* Zeros come first where there are any to put. */
+static void run_view_back(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    const qn_tensor *y = c->dst[0];
+    int64_t parts = s->parts[phase], size = qn_op_dtype_bytes(y->dtype), n = qn_tensor_count(y);
+    if (phase + 1 < s->n_phases) {
+        int64_t first = qn_cpu_cut(n, parts, part) * size;
+        memset(qn_at(y, first), 0, (size_t)(qn_cpu_cut(n, parts, part + 1) * size - first));
+        return;
+    }
+    qn_tensor window = window_of(c);
+    qn_copy_loops l;
+    if (qn_copy_plan(&window, c->src[0], &l))
+        qn_copy_units(&l, qn_cpu_cut(l.units, parts, part), qn_cpu_cut(l.units, parts, part + 1));
+}
+
+int QN_K(view_back)(const qn_call *c, qn_cpu_step *s) {
+    const qn_tensor *g = c->src[0], *y = c->dst[0];
+    qn_copy_loops l;
+    if (is_empty(g) || is_empty(y) || !qn_cpu_is_dense(y)) return 0;
+    qn_tensor window = window_of(c);
+    if (!is_distinct(&window) || !qn_copy_plan(&window, g, &l)) return 0;
+    double size = (double)qn_op_dtype_bytes(y->dtype);
+    int64_t n = qn_tensor_count(y), some = qn_tensor_count(g);
+    qn_cpu_by_rows(s, "view_back copy", run_view_back, l.units, 2 * size * (double)some / (double)l.units, 0);
+    if (some == n) return 1;
+    s->n_phases = 2;
+    s->parts[1] = s->parts[0];
+    s->parts[0] = qn_cpu_parts(n, size, 0);
+    return 1;
 }
 
 /* ---- reduce_back of sums and means, f32: every element of x has the gradient of the sum it went into */

@@ -1,4 +1,4 @@
-/* get_rows and set_rows: rows found by index, decoded or encoded on the way; and their gradients, which add rows up. */
+/* get_rows and set_rows: rows found by index, decoded or encoded on the way; and their gradients, which add rows up, or find them again. */
 #include "cpu/k_copy.h"
 #include "cpu/k_past.h"
 
@@ -159,3 +159,57 @@ static int prepare_add(const qn_call *c, qn_cpu_step *s) {
 
 int QN_K(get_rows_back)(const qn_call *c, qn_cpu_step *s) { return prepare_add(c, s); }
 int QN_K(scatter_add_rows)(const qn_call *c, qn_cpu_step *s) { return prepare_add(c, s); }
+
+/* ---- set_rows_back: get_rows of the gradient, but zeros where a later row went to the same place. Which rows those are is found
+ * first, for every list of indices: a table has the last row that went to each place, and only places that are asked for are written. */
+
+static size_t flags_bytes(const qn_tensor *idx) { return ((size_t)qn_tensor_count(idx) + 63) / 64 * 64; }
+
+static void find_last(const qn_call *c) {
+    const qn_tensor *idx = c->src[1];
+    unsigned char *last = c->workspace;
+    int32_t *table = (int32_t *)(void *)(last + flags_bytes(idx));
+    qn_rows it;
+    for (qn_rows_begin(&it, idx->rank, idx->shape); it.live; qn_rows_next(&it), last += it.n) {
+        int64_t at = qn_row(&it, idx) - qn_at(idx, 0);
+        for (int64_t i = 0; i < it.n; i++) table[index_at(idx, at, i)] = (int32_t)i;
+        for (int64_t i = 0; i < it.n; i++) last[i] = table[index_at(idx, at, i)] == i;
+    }
+}
+
+/* The flags as a tensor of bytes, so that batches tile it as they tile the indices. */
+static qn_tensor flags_of(const qn_tensor *idx) {
+    qn_tensor t = *idx;
+    int64_t next = 1;
+    for (int i = t.rank - 1; i >= 0; next *= t.shape[i--]) t.stride[i] = next;
+    return t;
+}
+
+static void run_set_back(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    const qn_tensor *y = c->dst[0];
+    const unsigned char *last = c->workspace;
+    qn_tensor flags = flags_of(c->src[1]);
+    int64_t pieces = (qn_ne(y, 0) + COPIED - 1) / COPIED, units = qn_tensor_count(y) / qn_ne(y, 0) * pieces;
+    if (phase == 0) {
+        find_last(c);
+        return;
+    }
+    for (int64_t u = qn_cpu_cut(units, s->parts[1], part), end = qn_cpu_cut(units, s->parts[1], part + 1); u < end; u++) {
+        found f = find(c, u, pieces);
+        int64_t of_batch = qn_ne(y, 1) * pieces, at = batch_at(y, u / of_batch, &flags, 1) + u % of_batch / pieces;
+        if (last[at]) memcpy(f.to, f.from, (size_t)bytes_of(y, f.n));
+        else memset(f.to, 0, (size_t)bytes_of(y, f.n));
+    }
+}
+
+int QN_K(set_rows_back)(const qn_call *c, qn_cpu_step *s) {
+    const qn_tensor *g = c->src[0], *idx = c->src[1], *y = c->dst[0];
+    if (qn_tensor_count(y) == 0 || !row_is_dense(g) || !row_is_dense(y) || qn_ne(idx, 0) > INT32_MAX) return 0;
+    int64_t pieces = (qn_ne(y, 0) + COPIED - 1) / COPIED, units = qn_tensor_count(y) / qn_ne(y, 0) * pieces;
+    qn_cpu_by_rows(s, "set_rows_back", run_set_back, units, 8.0 * (double)qn_tensor_count(y) / (double)units, 0);
+    s->n_phases = 2;
+    s->parts[1] = s->parts[0];
+    s->parts[0] = 1;
+    s->workspace = flags_bytes(idx) + (size_t)qn_ne(g, 1) * sizeof(int32_t);
+    return 1;
+}

@@ -7,6 +7,7 @@
 #include "cpu/simd/simd_dot.h"
 #include "cpu/simd/simd_math.h"
 #include "op/alibi.h"
+#include "op/op_mask.h"
 
 /* One row of scores: x scale + slope mask. */
 typedef struct scores {
@@ -117,8 +118,8 @@ QN_INLINE void log_row(uint32_t dtype, const scores *r, char *y) {
     for (int64_t i = 0; i < r->n; i += VF_N) qn_lanes_put_at(dtype, y, i, qn_lanes_at(dtype, r->x, i, r->n) - whole, r->n);
 }
 
-/* dx = scale y (g - <y, g>) */
-QN_INLINE void back_row(uint32_t dtype, char *dx, const char *g, const char *y, int64_t n, float scale) {
+/* <y, g> */
+QN_INLINE vf mean_of(uint32_t dtype, const char *g, const char *y, int64_t n) {
     double sum = 0;
     for (int64_t first = 0; first < n; first += 4096) {
         int64_t end = n < first + 4096 ? n : first + 4096;
@@ -126,10 +127,24 @@ QN_INLINE void back_row(uint32_t dtype, char *dx, const char *g, const char *y, 
         for (int64_t i = first; i < end; i += VF_N) run = vf_fma(qn_lanes_at(dtype, g, i, n), qn_lanes_at(dtype, y, i, n), run);
         sum += (double)vf_sum(run);
     }
-    vf mean = vf_set1((float)sum), f = vf_set1(scale);
+    return vf_set1((float)sum);
+}
+
+/* dx = scale y (g - <y, g>) */
+QN_INLINE void back_row(uint32_t dtype, char *dx, const char *g, const char *y, int64_t n, float scale) {
+    vf mean = mean_of(dtype, g, y, n), f = vf_set1(scale);
     for (int64_t i = 0; i < n; i += VF_N) {
         vf v = f * qn_lanes_at(dtype, y, i, n) * (qn_lanes_at(dtype, g, i, n) - mean);
         qn_lanes_put_at(dtype, dx, i, v, n);
+    }
+}
+
+/* The same added to a row of f32 that ends with a whole vector. */
+QN_INLINE void back_row_onto(uint32_t dtype, float *sum, const char *g, const char *y, int64_t n, float scale) {
+    vf mean = mean_of(dtype, g, y, n), f = vf_set1(scale);
+    for (int64_t i = 0; i < n; i += VF_N) {
+        vf v = f * qn_lanes_at(dtype, y, i, n) * (qn_lanes_at(dtype, g, i, n) - mean);
+        vf_store(sum + i, vf_load(sum + i) + v);
     }
 }
 
@@ -237,4 +252,38 @@ int QN_K(soft_max_back)(const qn_call *c, qn_cpu_step *s) {
 int QN_K(softmax_back)(const qn_call *c, qn_cpu_step *s) {
     if (!rows_of_one_dtype(c, 2) || !last_axis(c->src[0], ((const qn_attr_softmax_back *)c->attr)->axis)) return 0;
     return by_rows(c, s, "softmax_back rows", run_back);
+}
+
+/* ---- soft_max_mask_back: a row of the mask has the gradients of all rows it was tiled over, in their order */
+
+static int64_t line_of(const qn_tensor *t) { return (qn_ne(t, 0) + VF_N - 1) / VF_N * VF_N; }
+
+static void run_mask_back(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    const qn_tensor *g = c->src[0], *y = c->src[1], *dmask = c->dst[0];
+    double max_bias = (double)((const qn_attr_soft_max_mask_back *)c->attr)->max_bias;
+    int64_t tiles = qn_op_mask_tiles(dmask, y), line = line_of(dmask), head;
+    float *sum = (float *)c->workspace + part * line;
+    EACH_ROW(it, dmask) {
+        int used = it.rank < 2 || it.index[it.rank - 2] < qn_ne(y, 1);
+        memset(sum, 0, (size_t)line * sizeof *sum);
+        for (int64_t tile = 0; used && tile < tiles; tile++) {
+            const char *up = qn_at(g, qn_op_mask_tile(&it, dmask, g, tile, &head));
+            const char *share = qn_at(y, qn_op_mask_tile(&it, dmask, y, tile, &head));
+            float slope = (float)qn_alibi_slope(max_bias, qn_ne(y, 2), head);
+#define CALL(d) back_row_onto(d, sum, up, share, it.n, slope)
+            QN_BY_FLOAT(y->dtype, CALL);
+#undef CALL
+        }
+        for (int64_t i = 0; i < it.n; i += VF_N) qn_lanes_put_at(dmask->dtype, qn_row(&it, dmask), i, vf_load(sum + i), it.n);
+    }
+}
+
+int QN_K(soft_max_mask_back)(const qn_call *c, qn_cpu_step *s) {
+    const qn_tensor *g = c->src[0], *y = c->src[1], *dmask = c->dst[0];
+    if (qn_tensor_count(dmask) == 0 || qn_tensor_count(y) == 0 || g->dtype != y->dtype) return 0;
+    if (!qn_lanes_rows(g) || !qn_lanes_rows(y) || !qn_lanes_rows(dmask)) return 0;
+    double n = (double)qn_tensor_count(y), rows = (double)qn_tensor_count(dmask) / (double)qn_ne(dmask, 0);
+    qn_cpu_by_rows(s, "soft_max_mask_back rows", run_mask_back, (int64_t)rows, 8.0 * n / rows, 8.0 * n / rows);
+    s->workspace = (size_t)(s->parts[0] * line_of(dmask)) * sizeof(float);
+    return 1;
 }

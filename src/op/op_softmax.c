@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "op/alibi.h"
+#include "op/op_mask.h"
 #include "op/op_tape.h"
 #include "op/product.h"
 
@@ -182,20 +183,6 @@ qn_status qn_ref_log_soft_max(const qn_call *c) {
     return QN_OK;
 }
 
-/* Byte offset in t of tile number `tile` of the mask's row that `it` stands on; *head becomes the tile's. */
-static int64_t tile_offset(const qn_rows *it, const qn_tensor *mask, const qn_tensor *t, int64_t tile, int64_t *head) {
-    int64_t offset = it->rank >= 2 ? it->index[it->rank - 2] * qn_nb(t, 1) : 0;
-    *head = 0;
-    for (int k = 2; k < t->rank; k++) {
-        int64_t extent = qn_ne(mask, k), tiles = qn_ne(t, k) / extent, index = tile % tiles * extent;
-        if (k < it->rank) index += it->index[it->rank - 1 - k];
-        tile /= tiles;
-        offset += index * qn_nb(t, k);
-        if (k == 2) *head = index;
-    }
-    return offset;
-}
-
 /* Elements [first, first + some) of one row of the mask's gradient: the tiles that used it, each times its head's slope. */
 static void mask_back_run(const qn_call *c, const qn_rows *it, int64_t tiles, int64_t first, int64_t some) {
     const qn_attr_soft_max_mask_back *at = c->attr;
@@ -203,8 +190,8 @@ static void mask_back_run(const qn_call *c, const qn_rows *it, int64_t tiles, in
     double sum[QN_RUN] = {0}, up[QN_RUN], share[QN_RUN];
     for (int64_t tile = 0; tile < tiles; tile++) {
         int64_t head;
-        const char *g_row = qn_at(g, tile_offset(it, dmask, g, tile, &head));
-        const char *y_row = qn_at(y, tile_offset(it, dmask, y, tile, &head));
+        const char *g_row = qn_at(g, qn_op_mask_tile(it, dmask, g, tile, &head));
+        const char *y_row = qn_at(y, qn_op_mask_tile(it, dmask, y, tile, &head));
         double mean = qn_dot_rows(y, y_row, g, g_row, it->n);
         double slope = qn_alibi_slope((double)at->max_bias, qn_ne(y, 2), head);
         qn_load_row(g, g_row, first, some, up);
@@ -217,8 +204,7 @@ static void mask_back_run(const qn_call *c, const qn_rows *it, int64_t tiles, in
 /* The mask may have more rows than x: what no row of x met has no gradient. */
 qn_status qn_ref_soft_max_mask_back(const qn_call *c) {
     const qn_tensor *dmask = c->dst[0], *y = c->src[1];
-    int64_t tiles = qn_tensor_count(y) > 0;
-    for (int k = 2; tiles > 0 && k < y->rank; k++) tiles *= qn_ne(y, k) / qn_ne(dmask, k);
+    int64_t tiles = qn_op_mask_tiles(dmask, y);
     qn_rows it;
     for (qn_rows_begin(&it, dmask->rank, dmask->shape); it.live; qn_rows_next(&it)) {
         int used = it.rank < 2 || it.index[it.rank - 2] < qn_ne(y, 1);
