@@ -1,5 +1,5 @@
-/* pool and pool_back over planes of f32: maximum, minimum, sum, mean. A part takes whole planes, so windows that overlap add up in
- * one order. Products are left to the reference. */
+/* pool, pool_back and pool_tangent over planes of f32: maximum, minimum, sum, mean. A part takes whole planes, so windows that overlap
+ * add up in one order. Products are left to the reference. */
 #include "cpu/kernel.h"
 #include "op/op_convn.h"
 
@@ -123,8 +123,8 @@ static void extrema(const form *f, const float *plane, const under *u, int64_t f
         }
 }
 
-/* The extrema of a plane: y gets them, or dx gets g where they are. */
-static void plane_extrema(const form *f, const float *x, float *y, const float *g, float *dx) {
+/* The extrema of a plane: y gets them, or what t has where they are; or dx gets g there. */
+static void plane_extrema(const form *f, const float *x, const float *t, float *y, const float *g, float *dx) {
     under u;
     found best;
     int64_t o = 0, wide = f->of[0].out;
@@ -134,7 +134,9 @@ static void plane_extrema(const form *f, const float *x, float *y, const float *
             for (int64_t first = 0; first < wide; first += CHUNK) {
                 int n = wide - first < CHUNK ? (int)(wide - first) : CHUNK;
                 extrema(f, x, &u, first, n, &best);
-                if (y) memcpy(y + o, best.value, (size_t)n * sizeof *y);
+                if (t)
+                    for (int i = 0; i < n; i++) y[o + i] = t[best.at[i]];
+                else if (y) memcpy(y + o, best.value, (size_t)n * sizeof *y);
                 else
                     for (int i = 0; i < n; i++) dx[best.at[i]] += g[o + i];
                 o += n;
@@ -152,17 +154,20 @@ static float total(const form *f, const float *x, const under *u) {
 
 static int is_extremum(const form *f) { return f->reduction == QN_REDUCE_max || f->reduction == QN_REDUCE_min; }
 
+/* Of the tangent the first source is t, whose sums change as those of x do. */
 static void run_pool(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     (void)phase;
     form f;
+    int tangent = c->op == QN_OP_pool_tangent;
     form_of(&f, c->attr, c->subop, c->src[0], c->dst[0]);
     int64_t first = qn_cpu_cut(s->n[0], s->parts[0], part), end = qn_cpu_cut(s->n[0], s->parts[0], part + 1);
     for (int64_t plane = first; plane < end; plane++) {
-        const float *x = (const float *)(const void *)qn_at(c->src[0], plane * f.in * 4);
+        const float *t = (const float *)(const void *)qn_at(c->src[0], plane * f.in * 4);
+        const float *x = tangent ? (const float *)(const void *)qn_at(c->src[1], plane * f.in * 4) : t;
         float *y = (float *)(void *)qn_at(c->dst[0], plane * f.out * 4);
         under u;
-        if (is_extremum(&f)) plane_extrema(&f, x, y, NULL, NULL);
-        else EACH_WINDOW(&f, u, o) y[o] = total(&f, x, &u);
+        if (is_extremum(&f)) plane_extrema(&f, x, tangent ? t : NULL, y, NULL, NULL);
+        else EACH_WINDOW(&f, u, o) y[o] = total(&f, t, &u);
     }
 }
 
@@ -177,7 +182,7 @@ static void run_back(const qn_call *c, const qn_cpu_step *s, int phase, int64_t 
         float *dx = (float *)(void *)qn_at(c->dst[0], plane * f.in * 4);
         memset(dx, 0, (size_t)f.in * 4);
         under u;
-        if (is_extremum(&f)) plane_extrema(&f, x, NULL, g, dx);
+        if (is_extremum(&f)) plane_extrema(&f, x, NULL, NULL, g, dx);
         else EACH_WINDOW(&f, u, o) {
                 float share = f.reduction == QN_REDUCE_mean ? g[o] / u.count : g[o];
                 EACH_SAMPLE(&f, &u, i) dx[i] += share;
@@ -201,6 +206,12 @@ static int prepare(const qn_call *c, qn_cpu_step *s, const qn_tensor *in, const 
 int QN_K(pool)(const qn_call *c, qn_cpu_step *s) {
     if (!is_plain(c->src[0]) || !is_plain(c->dst[0])) return 0;
     return prepare(c, s, c->src[0], c->dst[0], run_pool);
+}
+
+_Static_assert(sizeof(qn_attr_pool) == sizeof(qn_attr_pool_tangent), "pool and pool_tangent have the same attributes");
+
+int QN_K(pool_tangent)(const qn_call *c, qn_cpu_step *s) {
+    return is_plain(c->src[0]) && is_plain(c->src[1]) && is_plain(c->dst[0]) && prepare(c, s, c->src[0], c->dst[0], run_pool);
 }
 
 _Static_assert(sizeof(qn_attr_pool) == sizeof(qn_attr_pool_back), "pool and pool_back have the same attributes");

@@ -1,4 +1,4 @@
-/* rope and rope_back in all their modes, and rms_norm_rope. The cosines and sines of a token are made once, for all its heads: angles
+/* rope, rope_back and rope_factors_back in all their modes, and rms_norm_rope. The cosines and sines of a token are made once, for all its heads: angles
  * in double, brought near zero there, then polynomials in f32. */
 #include "cpu/k_rope.h"
 
@@ -52,16 +52,14 @@ static void mix_yarn(turns *t) {
 }
 
 /* Powers of one ratio, each the one before it times the ratio: in double that is exact enough for a million tokens. */
-static void open_turns(turns *t, const qn_call *c) {
-    const qn_attr_rope *at = c->attr;
-    const qn_tensor *factors = c->n_src > 2 ? c->src[2] : NULL;
+static void open_turns(turns *t, const qn_attr_rope *at, const qn_tensor *x, const qn_tensor *pos, const qn_tensor *factors) {
     double power[MOST_PAIRS], ratio = pow((double)at->freq_base, -2.0 / at->n_dims);
     t->at = at;
-    t->pos = c->src[1];
-    t->tokens = qn_ne(c->src[0], 2);
+    t->pos = pos;
+    t->tokens = qn_ne(x, 2);
     t->pairs = at->mode == VISION ? at->n_dims : at->n_dims / 2;
     t->gain = at->attn_factor;
-    t->sign = c->op == QN_OP_rope_back ? -1.0f : 1.0f;
+    t->sign = 1;
     power[0] = 1;
     for (int64_t i = 1; i < t->pairs; i++) power[i] = power[i - 1] * ratio;
     int64_t sections = 0;
@@ -78,8 +76,8 @@ static void open_turns(turns *t, const qn_call *c) {
         for (int64_t i = 0; i < t->pairs; i++) t->by[i] *= (double)at->freq_scale;
 }
 
-static void cos_sin(const turns *t, int64_t token, float *cosine, float *sine) {
-    double angle[MOST_PAIRS], far[PLANES];
+static void cos_sin(const turns *t, int64_t token, double *angle, float *cosine, float *sine) {
+    double far[PLANES];
     int multi = is_multi(t->at->mode), wide = 0;
     for (int k = 0; k < (multi ? PLANES : 1); k++) far[k] = (double)qn_index4(t->pos, 0, 0, 0, token + k * t->tokens);
     if (multi)
@@ -148,14 +146,16 @@ static void turn_token(const turns *t, const norm_before *norm, const qn_tensor 
 
 static void run_tokens(const qn_call *c, const qn_cpu_step *s, int64_t part, const norm_before *norm) {
     turns t;
+    double angle[MOST_PAIRS];
     float cosine[2 * MOST_PAIRS + 16], sine[2 * MOST_PAIRS + 16];
-    open_turns(&t, c);
+    open_turns(&t, c->attr, c->src[0], c->src[1], c->n_src > 2 ? c->src[2] : NULL);
+    if (c->op == QN_OP_rope_back) t.sign = -1;
     memset(cosine, 0, sizeof cosine);
     memset(sine, 0, sizeof sine);
     int past = !norm && qn_past_is(c->dst[0], c->src, 1);
     int64_t end = qn_cpu_cut(t.tokens, s->parts[0], part + 1);
     for (int64_t token = qn_cpu_cut(t.tokens, s->parts[0], part); token < end; token++) {
-        cos_sin(&t, token, cosine, sine);
+        cos_sin(&t, token, angle, cosine, sine);
         if (t.at->mode == NORMAL) spread(cosine, sine, t.pairs);
         turn_token(&t, norm, c->dst[0], c->src[0], token, cosine, sine, past);
     }
@@ -190,4 +190,56 @@ _Static_assert(offsetof(qn_attr_rms_norm_rope, n_offs) == offsetof(qn_attr_rope,
 int QN_K(rms_norm_rope)(const qn_call *c, qn_cpu_step *s) {
     const qn_tensor *gamma = c->n_src > 3 ? c->src[3] : NULL;
     return (!gamma || qn_lanes_rows(gamma)) && prepare(c, s, "rms_norm_rope", run_normed);
+}
+
+/* ---- rope_factors_back. Turning a pair further gains cos (gb a - ga b) - sin (ga a + gb b), and its angle is inversely proportional to
+ * its factor. A part adds up its tokens, then the parts are added up. */
+
+_Static_assert(sizeof(qn_attr_rope) == sizeof(qn_attr_rope_factors_back), "rope and rope_factors_back have the same attributes");
+
+static void token_gain(const turns *t, const qn_tensor *g, const qn_tensor *x, int64_t token, double *along, double *across) {
+    int64_t d[QN_MAX_RANK], first = t->at->n_offs * (x->dtype == QN_DTYPE_F32 ? 4 : 2);
+    qn_rows it;
+    for (int k = 0; k < x->rank; k++) d[x->rank - 1 - k] = k == 0 || k == 2 ? 1 : qn_ne(x, k);
+    for (qn_rows_begin(&it, x->rank, d); it.live; qn_rows_next(&it))
+        add_gain(x->dtype, t->at->mode == NORMAL, qn_row(&it, g) + token * qn_nb(g, 2) + first,
+                 qn_row(&it, x) + token * qn_nb(x, 2) + first, t->pairs, along, across);
+}
+
+static void run_factors(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    const qn_tensor *g = c->src[0], *x = c->src[1], *factors = c->src[3], *y = c->dst[0];
+    float cosine[MOST_PAIRS], sine[MOST_PAIRS];
+    double angle[MOST_PAIRS], along[MOST_PAIRS + VF_N], across[MOST_PAIRS + VF_N];
+    turns t;
+    open_turns(&t, c->attr, x, c->src[2], factors);
+    double *sums = (double *)c->workspace + (phase == 0 ? part * t.pairs : 0);
+    if (phase == 1) {
+        for (int64_t i = 0; i < qn_ne(y, 0); i++) {
+            double sum = 0;
+            for (int64_t p = 0; i < t.pairs && p < s->parts[0]; p++) sum += sums[p * t.pairs + i];
+            qn_put4(y, 0, 0, 0, i, i < t.pairs ? sum / qn_get4(factors, 0, 0, 0, i) : 0);
+        }
+        return;
+    }
+    memset(sums, 0, (size_t)t.pairs * sizeof *sums);
+    int64_t end = qn_cpu_cut(t.tokens, s->parts[0], part + 1);
+    for (int64_t token = qn_cpu_cut(t.tokens, s->parts[0], part); token < end; token++) {
+        for (int64_t i = 0; i < t.pairs + VF_N; i++) along[i] = across[i] = 0;
+        cos_sin(&t, token, angle, cosine, sine);
+        token_gain(&t, g, x, token, along, across);
+        for (int64_t i = 0; i < t.pairs; i++) sums[i] -= ((double)cosine[i] * across[i] - (double)sine[i] * along[i]) * angle[i];
+    }
+}
+
+int QN_K(rope_factors_back)(const qn_call *c, qn_cpu_step *s) {
+    const qn_attr_rope *at = c->attr;
+    const qn_tensor *g = c->src[0], *x = c->src[1];
+    int64_t pairs = at->mode == VISION ? at->n_dims : at->n_dims / 2, count = qn_tensor_count(x), tokens = qn_ne(x, 2);
+    if (count == 0 || g->dtype != x->dtype || !qn_lanes_rows(g) || !qn_lanes_rows(x)) return 0;
+    if (pairs > MOST_PAIRS || qn_ne(x, 0) == 1 || c->dst[0]->dtype != QN_DTYPE_F32) return 0;
+    qn_cpu_by_rows(s, "rope_factors_back", run_factors, tokens, 8.0 * (double)count / (double)tokens, 40.0 * (double)pairs);
+    s->n_phases = 2;
+    s->parts[1] = 1;
+    s->workspace = (size_t)(s->parts[0] * pairs) * sizeof(double);
+    return 1;
 }

@@ -1,4 +1,5 @@
-/* What the ops of rotary embedding share: cosines and sines of angles in double, and rows of pairs turned by them. */
+/* What the ops of rotary embedding share: cosines and sines of angles in double, rows of pairs turned by them, and what turning further
+ * would gain. */
 #ifndef QN_CPU_K_ROPE_H
 #define QN_CPU_K_ROPE_H
 
@@ -6,6 +7,8 @@
 
 #include "cpu/k_lanes.h"
 #include "cpu/simd/simd_swap.h"
+#include "cpu/simd/simd_turn.h"
+#include "cpu/simd/simd_wide.h"
 
 enum { MOST_PAIRS = 512 };
 
@@ -64,6 +67,42 @@ QN_INLINE void turn_halves(uint32_t dtype, char *y, const char *x, int64_t n, co
         qn_lanes_put_at(dtype, y, i, vf_fma(a, c, vf_zero() - b * s), n);
         qn_lanes_put_at(dtype, y + apart, i, vf_fma(a, s, b * c), n);
     }
+}
+
+/* Of pairs (a, b) of x and (ga, gb) of g: ga a + gb b is added to `along`, gb a - ga b to `across`; both end with a whole vector. In
+ * double, because what is left of such sums may be far smaller than their terms. */
+QN_INLINE void add_products(vf a, vf b, vf ga, vf gb, double *along, double *across) {
+    enum { HALF = VF_N / 2 };
+    vd a0 = vd_low(a), a1 = vd_high(a), b0 = vd_low(b), b1 = vd_high(b);
+    vd ga0 = vd_low(ga), ga1 = vd_high(ga), gb0 = vd_low(gb), gb1 = vd_high(gb);
+    vd_store(along, vd_fma(ga0, a0, vd_fma(gb0, b0, vd_load(along))));
+    vd_store(along + HALF, vd_fma(ga1, a1, vd_fma(gb1, b1, vd_load(along + HALF))));
+    vd_store(across, vd_fma(gb0, a0, vd_load(across) - ga0 * b0));
+    vd_store(across + HALF, vd_fma(gb1, a1, vd_load(across + HALF) - ga1 * b1));
+}
+QN_INLINE void gain_halves(uint32_t dtype, const char *g, const char *x, int64_t n, double *along, double *across) {
+    int64_t apart = n * (dtype == QN_DTYPE_F32 ? 4 : 2);
+    for (int64_t i = 0; i < n; i += VF_N)
+        add_products(qn_lanes_at(dtype, x, i, n), qn_lanes_at(dtype, x + apart, i, n), qn_lanes_at(dtype, g, i, n),
+                     qn_lanes_at(dtype, g + apart, i, n), along + i, across + i);
+}
+QN_INLINE void gain_neighbours(uint32_t dtype, const char *g, const char *x, int64_t n, double *along, double *across) {
+    for (int64_t i = 0; i < n; i += VF_N) {
+        int more = 2 * i + VF_N < 2 * n;
+        vf x0 = qn_lanes_at(dtype, x, 2 * i, 2 * n), g0 = qn_lanes_at(dtype, g, 2 * i, 2 * n);
+        vf x1 = more ? qn_lanes_at(dtype, x, 2 * i + VF_N, 2 * n) : vf_zero();
+        vf g1 = more ? qn_lanes_at(dtype, g, 2 * i + VF_N, 2 * n) : vf_zero();
+        add_products(vf_even(x0, x1), vf_odd(x0, x1), vf_even(g0, g1), vf_odd(g0, g1), along + i, across + i);
+    }
+}
+static inline void add_gain(uint32_t dtype, int neighbours, const char *g, const char *x, int64_t n, double *along,
+                            double *across) {
+#define NEIGHBOURS_OF(d) gain_neighbours(d, g, x, n, along, across)
+#define HALVES_OF(d) gain_halves(d, g, x, n, along, across)
+    if (neighbours) QN_BY_FLOAT(dtype, NEIGHBOURS_OF);
+    else QN_BY_FLOAT(dtype, HALVES_OF);
+#undef NEIGHBOURS_OF
+#undef HALVES_OF
 }
 
 /* Backwards, so that a table can be spread in its place. */

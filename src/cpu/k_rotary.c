@@ -1,4 +1,6 @@
-/* rope_2d, and rope_table with its transpose: the cosines and sines of a token are laid out once for the rows that share them. */
+/* rope_2d, and rope_table with its transpose: the cosines and sines of a token are laid out once for the rows that share them. And
+ * rope_tables_grad, which adds up what those rows say about them. */
+#include "cpu/k_experts.h"
 #include "cpu/k_rope.h"
 #include "op/op_rotary.h"
 
@@ -64,15 +66,20 @@ typedef struct rotary {
     float sign;
 } rotary;
 
+static rotary rotary_make(const qn_tensor *x, int64_t n_rot, int interleaved, int64_t head_dim) {
+    rotary r = {head_dim ? 1 : 2, 1, qn_ne(x, 0), 0, interleaved != 0, 1};
+    if (head_dim) {
+        r.heads = r.width / head_dim;
+        r.width = head_dim;
+    }
+    r.pairs = (n_rot ? n_rot : r.width) / 2;
+    return r;
+}
+
 static rotary rotary_of(const qn_call *c) {
     const qn_attr_rope_table *at = c->attr;
-    rotary r = {at->head_dim ? 1 : 2, 1, qn_ne(c->src[0], 0), 0, at->interleaved != 0, 1};
-    if (at->head_dim) {
-        r.heads = r.width / at->head_dim;
-        r.width = at->head_dim;
-    }
-    r.pairs = (at->n_rot ? at->n_rot : r.width) / 2;
-    r.sign = c->op == QN_OP_rope_table_back ? -1.0f : 1.0f;
+    rotary r = rotary_make(c->src[0], at->n_rot, at->interleaved, at->head_dim);
+    if (c->op == QN_OP_rope_table_back) r.sign = -1;
     return r;
 }
 
@@ -125,3 +132,72 @@ static int prepare_table(const qn_call *c, qn_cpu_step *s) {
 }
 int QN_K(rope_table)(const qn_call *c, qn_cpu_step *s) { return prepare_table(c, s); }
 int QN_K(rope_table_back)(const qn_call *c, qn_cpu_step *s) { return prepare_table(c, s); }
+
+/* ---- rope_tables_grad: rows are counted into lists by position, and those of a list added up in their order */
+
+static rotary rotary_behind(const qn_call *c) {
+    const qn_attr_rope_tables_grad *at = c->attr;
+    return rotary_make(c->src[1], at->n_rot, at->interleaved, at->head_dim);
+}
+
+/* Workspace: where lists start, the lists, and the positions they are made from. */
+static void sort_rows(const qn_call *c, int64_t table, int64_t rows) {
+    const qn_tensor *x = c->src[1], *positions = c->n_src > 2 ? c->src[2] : NULL;
+    int32_t *start = c->workspace, *list = start + table + 1, *at = list + rows;
+    int axis = rotary_behind(c).token_axis;
+    qn_rows it;
+    for (qn_rows_begin(&it, x->rank, x->shape); it.live; qn_rows_next(&it))
+        at[it.row] = (int32_t)qn_rotary_position(axis, &it, positions);
+    qn_tensor ids = {.data = at, .dtype = QN_DTYPE_I32, .rank = 1, .shape = {rows}, .stride = {4}};
+    qn_experts_sort(&ids, rows, rows, table, start, list);
+}
+
+typedef struct gains {
+    double along[MOST_PAIRS + VF_N], across[MOST_PAIRS + VF_N];
+} gains;
+
+/* The rows of one position. Most often the next of a list is the next of all. */
+static void position_gain(const qn_call *c, const rotary *r, const int32_t *list, int64_t n, gains *b) {
+    const qn_tensor *g = c->src[0], *x = c->src[1];
+    int64_t width = r->width * (x->dtype == QN_DTYPE_F32 ? 4 : 2);
+    qn_rows it = {.row = -2};
+    for (int64_t i = 0; i < r->pairs + VF_N; i++) b->along[i] = b->across[i] = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (list[i] == it.row + 1) qn_rows_next(&it);
+        else qn_rows_begin_at(&it, x->rank, x->shape, list[i]);
+        const char *up = qn_row(&it, g), *from = qn_row(&it, x);
+        for (int64_t h = 0; h < r->heads; h++)
+            add_gain(x->dtype, r->interleaved, up + h * width, from + h * width, r->pairs, b->along, b->across);
+    }
+}
+
+static void run_tables(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    const qn_tensor *x = c->src[1], *dcos = c->dst[0], *dsin = c->dst[1];
+    int64_t table = qn_ne(dcos, 1), rows = qn_tensor_count(x) / qn_ne(x, 0);
+    const int32_t *start = c->workspace, *list = start + table + 1;
+    rotary r = rotary_behind(c);
+    gains b;
+    if (phase == 0) {
+        sort_rows(c, table, rows);
+        return;
+    }
+    for (int64_t p = qn_cpu_cut(table, s->parts[1], part), end = qn_cpu_cut(table, s->parts[1], part + 1); p < end; p++) {
+        position_gain(c, &r, list + start[p], start[p + 1] - start[p], &b);
+        qn_store_row(dcos, qn_at(dcos, p * qn_nb(dcos, 1)), 0, r.pairs, b.along);
+        qn_store_row(dsin, qn_at(dsin, p * qn_nb(dsin, 1)), 0, r.pairs, b.across);
+    }
+}
+
+int QN_K(rope_tables_grad)(const qn_call *c, qn_cpu_step *s) {
+    const qn_tensor *g = c->src[0], *x = c->src[1];
+    int64_t count = qn_tensor_count(x), table = qn_ne(c->dst[0], 1);
+    if (count == 0 || qn_tensor_count(c->dst[0]) == 0 || g->dtype != x->dtype || !qn_lanes_rows(g) || !qn_lanes_rows(x)) return 0;
+    int64_t rows = count / qn_ne(x, 0);
+    if (rotary_behind(c).pairs > MOST_PAIRS || rows > INT32_MAX || table > INT32_MAX - 1) return 0;
+    qn_cpu_by_rows(s, "rope_tables_grad lists", run_tables, table, 8.0 * (double)count / (double)table, 0);
+    s->n_phases = 2;
+    s->parts[1] = s->parts[0];
+    s->parts[0] = 1;
+    s->workspace = (size_t)(table + 1 + 2 * rows) * sizeof(int32_t);
+    return 1;
+}
