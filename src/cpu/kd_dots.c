@@ -42,7 +42,7 @@ INLINE void dots(const task *t, int rows, int width, int group, int least, int w
         ask_for_next(t, g);
         QN_UNROLL
         for (int j = 0; j < rows; j++) {
-            vi start = vi_set1(-t->offset * row[j]->sum[g]);
+            vi start = vi_sum_start(-t->offset * row[j]->sum[g]);
             QN_UNROLL
             for (int v = 0; v < width; v++) whole[j][v] = start;
         }
@@ -66,7 +66,7 @@ INLINE void dots(const task *t, int rows, int width, int group, int least, int w
             vf scale = vf_load(w->scale[g] + at);
             QN_UNROLL
             for (int j = 0; j < rows; j++) {
-                sum[j][v] = vf_fma(vf_from_i(whole[j][v]), scale * vf_set1(row[j]->d[g * group / 32]), sum[j][v]);
+                sum[j][v] = vf_fma(vf_from_sum(whole[j][v]), scale * vf_set1(row[j]->d[g * group / 32]), sum[j][v]);
                 if (least) sum[j][v] = vf_fma(vf_load(w->least[g] + at), vf_set1(row[j]->total[g]), sum[j][v]);
             }
         }

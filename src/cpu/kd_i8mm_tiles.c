@@ -1,89 +1,117 @@
 /* The products of kd_dots.c for a few rows at a time by instructions that multiply two rows with two: twice the products of a dot
- * instruction. The integer sums of a group come out by pairs, are put in order and become floats as everywhere else, so the bits are
- * the same. Weights are paired once for all rows that meet them, rows on the way. */
+ * instruction. Sums come out by pairs, and by pairs they stay from the first group of a chunk to the last, integers and floats in
+ * registers: only a chunk's beginning and end put them in order. What happens to an element is what happens everywhere else, so the bits
+ * are the same. Weights and their scales are paired once for all rows that meet them, rows on the way. */
 #include "cpu/kd_quant.h"
 #include "cpu/simd/simd_square.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { ROWS = QN_TILE_ROWS, DEEP = 8, LANE_PAIRS = 2 * QN_PANEL_VECTORS, ROW_PAIRS = ROWS / 2 };
+/* A tile has two pairs of rows and two vectors of lanes: sixteen sums, and room for what is multiplied. */
+enum { ROWS = QN_TILE_ROWS, ROW_PAIRS = ROWS / 2, VECTORS = 2, SIDE = 2 * VECTORS, TILES = QN_PANEL_VECTORS / VECTORS, DEEP = 8 };
 
-/* A chunk of a panel: step by step of eight elements, by pairs of its rows, of which a vector has one or more. */
+/* What a tile takes of a chunk of a panel, by pairs of its rows, of which a vector has one or more: codes in steps of eight elements. */
 typedef struct paired {
-    vu at[QN_CHUNK / DEEP][LANE_PAIRS];
+    vu codes[QN_CHUNK / DEEP][SIDE];
+    vf scale[QN_CHUNK / 16][SIDE], least[QN_CHUNK / 16][SIDE];
 } paired;
 
-static void pair_weights(const qn_quant_chunk *w, int count, paired *to) {
-    for (int s = 0; s < count / DEEP; s++) {
-        QN_UNROLL
-        for (int v = 0; v < QN_PANEL_VECTORS; v++) {
-            vu a = vu_load(w->codes[2 * s] + v * VF_N), b = vu_load(w->codes[2 * s + 1] + v * VF_N);
-            to->at[s][2 * v] = vu_pair_low(a, b);
-            to->at[s][2 * v + 1] = vu_pair_high(a, b);
+/* Bytes less the offset: 128 more keeps them from borrowing of each other. */
+INLINE vu less_offset(vu codes, uint32_t offsets) { return ((codes ^ 0x80808080u) - offsets) ^ 0x80808080u; }
+
+/* From lane `lane` of the panel on. */
+static void pair_weights(const qn_quant_chunk *w, int lane, int count, int groups, int offset, int least, paired *to) {
+    uint32_t offsets = (uint32_t)offset * 0x01010101u;
+    for (int v = 0; v < VECTORS; v++, lane += VF_N) {
+        for (int s = 0; s < count / DEEP; s++) {
+            vu a = less_offset(vu_load(w->codes[2 * s] + lane), offsets),
+               b = less_offset(vu_load(w->codes[2 * s + 1] + lane), offsets);
+            to->codes[s][2 * v] = vu_pair_low(a, b);
+            to->codes[s][2 * v + 1] = vu_pair_high(a, b);
+        }
+        for (int g = 0; g < groups; g++) {
+            vf scale = vf_load(w->scale[g] + lane), lowest = least ? vf_load(w->least[g] + lane) : scale;
+            to->scale[g][2 * v] = vf_pair_low(scale, scale);
+            to->scale[g][2 * v + 1] = vf_pair_high(scale, scale);
+            to->least[g][2 * v] = vf_pair_low(lowest, lowest);
+            to->least[g][2 * v + 1] = vf_pair_high(lowest, lowest);
         }
     }
 }
 
-/* Integer sums of group g. */
-INLINE void multiply(const qn_quant_row *const *x, const paired *w, int g, int group, int offset, vi sum[ROW_PAIRS][LANE_PAIRS]) {
+/* Integer sums of a group: its codes, and its bytes of each row. */
+INLINE void multiply(const int8_t *const q[ROWS], const vu (*codes)[SIDE], int group, vi whole[ROW_PAIRS][SIDE]) {
     QN_UNROLL
-    for (int q = 0; q < ROW_PAIRS; q++) {
-        vi start = vi_pair_start(-offset * x[2 * q]->sum[g], -offset * x[2 * q + 1]->sum[g]);
+    for (int j = 0; j < ROW_PAIRS; j++) {
         QN_UNROLL
-        for (int l = 0; l < LANE_PAIRS; l++) sum[q][l] = start;
+        for (int l = 0; l < SIDE; l++) whole[j][l] = vi_sum_start(0);
     }
     QN_UNROLL
     for (int s = 0; s < group / DEEP; s += 2) {
         vu rows[ROW_PAIRS][2];
-        int at = g * group + s * DEEP;
         QN_UNROLL
-        for (int q = 0; q < ROW_PAIRS; q++) vu_pair_rows(x[2 * q]->q + at, x[2 * q + 1]->q + at, rows[q]);
+        for (int j = 0; j < ROW_PAIRS; j++) vu_pair_rows(q[2 * j] + s * DEEP, q[2 * j + 1] + s * DEEP, rows[j]);
         QN_UNROLL
         for (int i = 0; i < 2; i++) {
             QN_UNROLL
-            for (int l = 0; l < LANE_PAIRS; l++) {
-                vu lanes = w->at[at / DEEP + i][l];
+            for (int l = 0; l < SIDE; l++) {
+                vu lanes = codes[s + i][l];
                 QN_UNROLL
-                for (int q = 0; q < ROW_PAIRS; q++) sum[q][l] = vi_dot_pairs(sum[q][l], rows[q][i], lanes);
+                for (int j = 0; j < ROW_PAIRS; j++) whole[j][l] = vi_dot_pairs(whole[j][l], rows[j][i], lanes);
             }
         }
     }
 }
 
-/* Vector v of the sums of one row: what group g adds to it. */
-INLINE void add_group(const qn_quant_row *x, vi whole, vf scale, vf lowest, int g, int group, int least, float *sums) {
-    vf sum = vf_fma(vf_from_i(whole), scale * vf_set1(x->d[g * group / 32]), vf_load(sums));
-    vf_store(sums, least ? vf_fma(lowest, vf_set1(x->total[g]), sum) : sum);
-}
-
-INLINE void tile(const qn_quant_row *const *x, const qn_quant_chunk *w, const paired *pairs, int groups, int offset, int group,
-                 int least, float *sums, int step) {
-    for (int g = 0; g < groups; g++) {
-        vi sum[ROW_PAIRS][LANE_PAIRS];
-        multiply(x, pairs, g, group, offset, sum);
+INLINE void tile(const qn_quant_row *const *x, const paired *w, int64_t groups, int group, int least, float *sums, int step) {
+    vf sum[ROW_PAIRS][SIDE];
+    const int8_t *q[ROWS];
+    QN_UNROLL
+    for (int j = 0; j < ROWS; j++) q[j] = x[j]->q;
+    QN_UNROLL
+    for (int i = 0; i < ROW_PAIRS * VECTORS; i++) {
+        int j = i / VECTORS, v = i % VECTORS;
+        vf a = vf_load(sums + 2 * j * step + v * VF_N), b = vf_load(sums + (2 * j + 1) * step + v * VF_N);
+        sum[j][2 * v] = vf_pair_low(a, b);
+        sum[j][2 * v + 1] = vf_pair_high(a, b);
+    }
+    const vu(*codes)[SIDE] = w->codes;
+    for (int64_t g = 0; g < groups; g++, codes += group / DEEP) {
+        vi whole[ROW_PAIRS][SIDE];
+        multiply(q, codes, group, whole);
         QN_UNROLL
-        for (int v = 0; v < QN_PANEL_VECTORS; v++) {
-            vf scale = vf_load(w->scale[g] + v * VF_N), lowest = least ? vf_load(w->least[g] + v * VF_N) : scale;
+        for (int j = 0; j < ROW_PAIRS; j++) {
+            const qn_quant_row *a = x[2 * j], *b = x[2 * j + 1];
+            vf d = vf_pair_of(a->d + g * group / 32, b->d + g * group / 32);
             QN_UNROLL
-            for (int q = 0; q < ROW_PAIRS; q++) {
-                vi a = sum[q][2 * v], b = sum[q][2 * v + 1];
-                float *to = sums + 2 * q * step + v * VF_N;
-                add_group(x[2 * q], vi_of_first(a, b), scale, lowest, g, group, least, to);
-                add_group(x[2 * q + 1], vi_of_second(a, b), scale, lowest, g, group, least, to + step);
+            for (int l = 0; l < SIDE; l++) {
+                sum[j][l] = vf_fma_stay(vf_from_sum(whole[j][l]), w->scale[g][l] * d, sum[j][l]);
+                if (least) sum[j][l] = vf_fma_stay(w->least[g][l], vf_pair_of(a->total + g, b->total + g), sum[j][l]);
             }
         }
+        QN_UNROLL
+        for (int j = 0; j < ROWS; j++) q[j] += group;
     }
+    QN_UNROLL
+    for (int i = 0; i < ROW_PAIRS * VECTORS; i++) {
+        int j = i / VECTORS, v = i % VECTORS;
+        vf_store(sums + 2 * j * step + v * VF_N, vf_of_first(sum[j][2 * v], sum[j][2 * v + 1]));
+        vf_store(sums + (2 * j + 1) * step + v * VF_N, vf_of_second(sum[j][2 * v], sum[j][2 * v + 1]));
+    }
+}
+
+INLINE void tiles(const qn_quant_row *const *x, const paired *w, int n, int groups, int group, int least, float *sums, int step) {
+    for (int j = 0; j < n; j += ROWS, x += ROWS, sums += ROWS * (int64_t)step)
+        for (int t = 0; t < TILES; t++) tile(x, w + t, groups, group, least, sums + t * VECTORS * VF_N, step);
 }
 
 void qn_quant_tiles(const qn_quant_type *t, const qn_quant_chunk *w, const qn_quant_row *const *x, int n, int count, float *sums,
                     int step) {
-    paired pairs;
+    paired pairs[TILES];
     int groups = count / t->group;
-    pair_weights(w, count, &pairs);
-    for (int j = 0; j < n; j += ROWS, x += ROWS, sums += ROWS * (int64_t)step) {
-        if (t->group == 32 && t->has_least) tile(x, w, &pairs, groups, t->offset, 32, 1, sums, step);
-        else if (t->group == 32) tile(x, w, &pairs, groups, t->offset, 32, 0, sums, step);
-        else if (t->has_least) tile(x, w, &pairs, groups, t->offset, 16, 1, sums, step);
-        else tile(x, w, &pairs, groups, t->offset, 16, 0, sums, step);
-    }
+    for (int i = 0; i < TILES; i++) pair_weights(w, i * VECTORS * VF_N, count, groups, t->offset, t->has_least, pairs + i);
+    if (t->group == 32 && t->has_least) tiles(x, pairs, n, groups, 32, 1, sums, step);
+    else if (t->group == 32) tiles(x, pairs, n, groups, 32, 0, sums, step);
+    else if (t->has_least) tiles(x, pairs, n, groups, 16, 1, sums, step);
+    else tiles(x, pairs, n, groups, 16, 0, sums, step);
 }

@@ -127,10 +127,7 @@ void qn_quant_dots(const qn_quant_type *t, const qn_quant_chunk *w, int panels, 
 #if defined(QN_AT_amx)
 #define QN_HAS_TILES 1
 enum { QN_TILE_ROWS = 16, QN_TILE_PANELS = 4, QN_TILE_FROM = 16, QN_TILE_GROUP = 32 };
-#elif defined(QN_AT_sve)
-#define QN_HAS_TILES 1
-enum { QN_TILE_ROWS = 8, QN_TILE_PANELS = 1, QN_TILE_FROM = 8, QN_TILE_GROUP = 16 };
-#elif defined(QN_AT_i8mm)
+#elif defined(QN_AT_i8mm) || defined(QN_AT_sve)
 #define QN_HAS_TILES 1
 enum { QN_TILE_ROWS = 4, QN_TILE_PANELS = 1, QN_TILE_FROM = 8, QN_TILE_GROUP = 16 };
 #else

@@ -102,8 +102,8 @@ INLINE void six_bit_scales(const uint8_t *p, const uint8_t *s, int v, qn_quant_c
     six_bits six = read_six_bits(s, v);
     QN_UNROLL
     for (int g = 0; g < 8; g++) {
-        put_f(to->scale, g, v, d * byte_f(six.scale[g / 4], g % 4));
-        put_f(to->least, g, v, dmin * byte_f(six.least[g / 4], g % 4));
+        put_f(to->scale, g, v, d * vf_from_byte(six.scale[g / 4], g % 4));
+        put_f(to->least, g, v, dmin * vf_from_byte(six.least[g / 4], g % 4));
     }
 }
 
@@ -121,13 +121,14 @@ INLINE void q4_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     }
 }
 
-/* What groups u and u + 1 of a block add, whose integer sums are `low` and `high`; g: the first one's number in the row. */
+/* What groups u and u + 1 of a block add, whose integer sums are `low` and `high`; g: the first one's number in
+ * the row. */
 INLINE vf add_two(six_bits six, int u, vf d, vf dmin, vi low, vi high, const qn_quant_row *x, int g, vf sum) {
-    vf scale[2] = {d * byte_f(six.scale[u / 4], u % 4), d * byte_f(six.scale[u / 4], u % 4 + 1)};
-    sum = vf_fma(vf_from_i(low), scale[0] * vf_set1(x->d[g]), sum);
-    sum = vf_fma(dmin * byte_f(six.least[u / 4], u % 4), vf_set1(x->total[g]), sum);
-    sum = vf_fma(vf_from_i(high), scale[1] * vf_set1(x->d[g + 1]), sum);
-    return vf_fma(dmin * byte_f(six.least[u / 4], u % 4 + 1), vf_set1(x->total[g + 1]), sum);
+    vf scale[2] = {d * vf_from_byte(six.scale[u / 4], u % 4), d * vf_from_byte(six.scale[u / 4], u % 4 + 1)};
+    sum = vf_fma(vf_from_sum(low), scale[0] * vf_set1(x->d[g]), sum);
+    sum = vf_fma(dmin * vf_from_byte(six.least[u / 4], u % 4), vf_set1(x->total[g]), sum);
+    sum = vf_fma(vf_from_sum(high), scale[1] * vf_set1(x->d[g + 1]), sum);
+    return vf_fma(dmin * vf_from_byte(six.least[u / 4], u % 4 + 1), vf_set1(x->total[g + 1]), sum);
 }
 
 /* The two groups that share their bytes at a time: all 64 words at once would not fit the registers. */
@@ -135,9 +136,9 @@ INLINE vf q4_k_dot(const uint8_t *p, const uint8_t *next, int v, const qn_quant_
     vf d = half_field(p, v), dmin = vf_zero() - half_field(p + 2 * QN_PANEL, v);
     six_bits six = read_six_bits(p + 4 * QN_PANEL, v);
     (void)offset; /* it has none */
-    QN_UNROLL_BLOCK
+    QN_UNROLL_GROUPS
     for (int u = 0; u < 8; u += 2, g += 2) {
-        vi low = vi_set1(0), high = low;
+        vi low = vi_sum_start(0), high = vi_sum_start(0);
         QN_STAY;
         QN_UNROLL
         for (int w = 0; w < 8; w++) {
@@ -172,16 +173,16 @@ INLINE vf q5_k_dot(const uint8_t *p, const uint8_t *next, int v, const qn_quant_
     vf d = half_field(p, v), dmin = vf_zero() - half_field(p + 2 * QN_PANEL, v);
     six_bits six = read_six_bits(p + 4 * QN_PANEL, v);
     (void)offset; /* it has none */
-    QN_UNROLL_BLOCK
+    QN_UNROLL_GROUPS
     for (int u = 0; u < 8; u += 2, g += 2) {
-        vi low = vi_set1(0), high = low;
+        vi low = vi_sum_start(0), high = vi_sum_start(0);
         QN_STAY;
         QN_UNROLL
         for (int w = 0; w < 8; w++) {
             if (v == 0) fetch_ahead(next, 176 * QN_PANEL, 4 * u + w, 32);
             vu q = word(p + 48 * QN_PANEL, 4 * u + w, v), fifth = word(p + 16 * QN_PANEL, w, v) >> u;
-            low = vi_dot4_at(low, (q & LOW4) | (fifth << 4 & BIT4), x->q + 32 * g, w);
-            high = vi_dot4_at(high, (q >> 4 & LOW4) | (fifth << 3 & BIT4), x->q + 32 * g, 8 + w);
+            low = vi_dot4_at(low, vu_join(q & LOW4, fifth << 4, BIT4), x->q + 32 * g, w);
+            high = vi_dot4_at(high, vu_join(vu_upper(q), fifth << 3, BIT4), x->q + 32 * g, 8 + w);
         }
         sum = add_two(six, u, d, dmin, low, high, x, g, sum);
     }
@@ -205,7 +206,7 @@ INLINE void q6_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     }
     vf d = half_field(p + 208 * QN_PANEL, v);
     QN_UNROLL
-    for (int g = 0; g < 16; g++) put_f(to->scale, g, v, d * signed_byte_f(word(scales, g / 4, v), g % 4));
+    for (int g = 0; g < 16; g++) put_f(to->scale, g, v, d * vf_from_signed_byte(word(scales, g / 4, v), g % 4));
 }
 
 /* Half a block at a time, whose eight groups share their bytes. */
@@ -217,20 +218,20 @@ INLINE vf q6_k_dot(const uint8_t *p, const uint8_t *next, int v, const qn_quant_
         const int8_t *q = x->q + 16 * g;
         vi whole[8];
         QN_UNROLL
-        for (int i = 0; i < 8; i++) whole[i] = vi_set1(-offset * x->sum[g + i]);
+        for (int i = 0; i < 8; i++) whole[i] = vi_sum_start(-offset * x->sum[g + i]);
         QN_UNROLL
         for (int w = 0; w < 8; w++) {
             if (v == 0) fetch_ahead(next, 210 * QN_PANEL, 8 * h + w, 16);
             vu low = word(ql, 16 * h + w, v), other = word(ql, 16 * h + 8 + w, v), high = word(qh, 8 * h + w, v);
-            whole[w / 4] = vi_dot4_at(whole[w / 4], (low & LOW4) | (high << 4 & HIGH2), q, w);
-            whole[2 + w / 4] = vi_dot4_at(whole[2 + w / 4], (other & LOW4) | (high << 2 & HIGH2), q, 8 + w);
-            whole[4 + w / 4] = vi_dot4_at(whole[4 + w / 4], (low >> 4 & LOW4) | (high & HIGH2), q, 16 + w);
-            whole[6 + w / 4] = vi_dot4_at(whole[6 + w / 4], (other >> 4 & LOW4) | (high >> 2 & HIGH2), q, 24 + w);
+            whole[w / 4] = vi_dot4_at(whole[w / 4], vu_join(low & LOW4, high << 4, HIGH2), q, w);
+            whole[2 + w / 4] = vi_dot4_at(whole[2 + w / 4], vu_join(other & LOW4, high << 2, HIGH2), q, 8 + w);
+            whole[4 + w / 4] = vi_dot4_at(whole[4 + w / 4], vu_join(vu_upper(low), high, HIGH2), q, 16 + w);
+            whole[6 + w / 4] = vi_dot4_at(whole[6 + w / 4], vu_join(vu_upper(other), high >> 2, HIGH2), q, 24 + w);
         }
         QN_UNROLL
         for (int i = 0; i < 8; i++) {
-            vf scale = d * signed_byte_f(word(scales, 2 * h + i / 4, v), i % 4);
-            sum = vf_fma(vf_from_i(whole[i]), scale * vf_set1(x->d[(g + i) / 2]), sum);
+            vf scale = d * vf_from_signed_byte(word(scales, 2 * h + i / 4, v), i % 4);
+            sum = vf_fma(vf_from_sum(whole[i]), scale * vf_set1(x->d[(g + i) / 2]), sum);
         }
     }
     return sum;
@@ -256,8 +257,8 @@ INLINE void q2_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     QN_UNROLL
     for (int g = 0; g < 16; g++) {
         vu s = word(p, g / 4, v);
-        put_f(to->scale, g, v, d * byte_f(s & LOW4, g % 4));
-        put_f(to->least, g, v, dmin * byte_f(s >> 4 & LOW4, g % 4));
+        put_f(to->scale, g, v, d * vf_from_byte(s & LOW4, g % 4));
+        put_f(to->least, g, v, dmin * vf_from_byte(s >> 4 & LOW4, g % 4));
     }
     pairs_of_bits(p + 16 * QN_PANEL, v, to->codes);
 }
@@ -273,7 +274,7 @@ INLINE void q3_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     for (int g = 0; g < 16; g += 4) {
         vu low = word(scales, g / 4 % 2, v) >> (g < 8 ? 0 : 4) & LOW4, s = low | (high >> (g / 2) & LOW2) << 4;
         QN_UNROLL
-        for (int i = 0; i < 4; i++) put_f(to->scale, g + i, v, d * (byte_f(s, i) - vf_set1(32.0f)));
+        for (int i = 0; i < 4; i++) put_f(to->scale, g + i, v, d * (vf_from_byte(s, i) - vf_set1(32.0f)));
     }
     QN_UNROLL
     for (int w = 0; w < 8; w++) {

@@ -15,6 +15,16 @@
 #define QN_UNROLL_BLOCK
 #endif
 
+/* Arm instead unrolls within the long blocks that bring their own products, so that shifts are constants, and not from vector to vector:
+ * their sums can wait in memory for as long as a block takes. */
+#if defined(QN_SIMD_NEON) || defined(QN_SIMD_SVE)
+enum { QN_ROLLS_VECTORS = 1 };
+#define QN_UNROLL_GROUPS QN_UNROLL
+#else
+enum { QN_ROLLS_VECTORS = 0 };
+#define QN_UNROLL_GROUPS QN_UNROLL_BLOCK
+#endif
+
 /* Word i of a field of words. */
 INLINE vu word(const uint8_t *field, int i, int v) { return vu_load(field + (i * QN_PANEL + v * VF_N) * 4); }
 /* A field of one f16 a row. */
@@ -34,8 +44,6 @@ INLINE vu short_field(const uint8_t *field, int v) {
 INLINE vu byte_field(const uint8_t *field, int v) { return (vu)vi_load_u8(field + v * VF_N); }
 INLINE void put(uint32_t (*codes)[QN_PANEL], int i, int v, vu w) { vu_store(codes[i] + v * VF_N, w); }
 INLINE void put_f(float (*to)[QN_PANEL], int group, int v, vf x) { vf_store(to[group] + v * VF_N, x); }
-INLINE vf byte_f(vu w, int i) { return vf_from_i((vi)(w >> (8 * i) & 255u)); }
-INLINE vf signed_byte_f(vu w, int i) { return vf_from_i((vi)w << (24 - 8 * i) >> 24); }
 
 /* Vector v of block b of a chunk, whose panel bytes begin at p. */
 typedef void (*block_fn)(const uint8_t *p, int b, int v, qn_quant_chunk *to);
@@ -67,14 +75,14 @@ INLINE vf block_dot(const qn_quant_chunk *w, int v, const qn_quant_row *x, int g
             QN_STAY;
             fetch_ahead(next, size, i, block / group);
         }
-        vi whole = vi_set1(-offset * x->sum[g]);
+        vi whole = vi_sum_start(-offset * x->sum[g]);
         QN_UNROLL
         for (int j = 0; j < group / 4; j++) {
             vu codes = vu_load(w->codes[i * group / 4 + j] + v * VF_N);
             const int8_t *q = x->q + g * group;
             whole = wide ? vi_dot4_wide(whole, codes, four_bytes(q + 4 * j)) : vi_dot4_at(whole, codes, q, j);
         }
-        sum = vf_fma(vf_from_i(whole), vf_load(w->scale[i] + v * VF_N) * vf_set1(x->d[g * group / 32]), sum);
+        sum = vf_fma(vf_from_sum(whole), vf_load(w->scale[i] + v * VF_N) * vf_set1(x->d[g * group / 32]), sum);
         if (least) sum = vf_fma(vf_load(w->least[i] + v * VF_N), vf_set1(x->total[g]), sum);
     }
     return sum;
@@ -100,6 +108,14 @@ INLINE void one_row(const qn_quant_line *l, int panels, dot_fn dot, int block, i
         int groups = (int)(left < QN_CHUNK ? left : QN_CHUNK) / group;
         for (int g = 0; g < groups; g += block / group, rest -= size) {
             if (rest <= 0) ahead = QN_AHEAD + (panels - 1) * bytes;
+            if (QN_ROLLS_VECTORS && block == QN_CHUNK && group == 32) {
+                for (int i = 0; i < panels * QN_PANEL_VECTORS; i++) {
+                    int p = i / QN_PANEL_VECTORS, v = i % QN_PANEL_VECTORS;
+                    sum[p][v] = dot(at[p], at[p] + ahead, v, x, g, l->offset, sum[p][v]);
+                    if (v == QN_PANEL_VECTORS - 1) at[p] += size;
+                }
+                continue;
+            }
             QN_UNROLL
             for (int p = 0; p < panels; p++) {
                 QN_UNROLL
@@ -196,20 +212,21 @@ INLINE void few_rows(const qn_quant_few *l, int64_t chunk, int first, int rows, 
     }                                                                                                                      \
     UNPACK_DOT(name, block, size, group)
 
-#define QN_UNPACKS(X)                                                                                                          \
-    X(q4_0)                                                                                                                    \
-    X(q4_1)                                                                                                                    \
-    X(q5_0)                                                                                                                    \
-    X(q5_1)                                                                                                                    \
-    X(q8_0)                                                                                                                    \
-    X(q8_1)                                                                                                                    \
-    X(q2_k)                                                                                                                    \
-    X(q3_k)                                                                                                                    \
-    X(q4_k)                                                                                                                    \
-    X(q5_k)                                                                                                                    \
-    X(q6_k)                                                                                                                    \
-    X(q8_k) X(iq2_xxs) X(iq2_xs) X(iq3_xxs) X(iq1_s) X(iq4_nl) X(iq3_s) X(iq2_s) X(iq4_xs) X(iq1_m) X(tq1_0) X(tq2_0) X(mxfp4) \
-        X(nvfp4) X(q1_0) X(q2_0)
+#define QN_UNPACKS(X)                                                                                                           \
+    X(q4_0)                                                                                                                     \
+    X(q4_1)                                                                                                                     \
+    X(q5_0)                                                                                                                     \
+    X(q5_1)                                                                                                                     \
+    X(q8_0)                                                                                                                     \
+    X(q8_1)                                                                                                                     \
+    X(q2_k)                                                                                                                     \
+    X(q3_k)                                                                                                                     \
+    X(q4_k)                                                                                                                     \
+    X(q5_k)                                                                                                                     \
+    X(q6_k)                                                                                                                     \
+    X(q8_k)                                                                                                                     \
+    X(iq2_xxs) X(iq2_xs) X(iq3_xxs) X(iq1_s) X(iq4_nl) X(iq3_s) X(iq2_s) X(iq4_xs) X(iq1_m) X(tq1_0) X(tq2_0) X(mxfp4) X(nvfp4) \
+        X(q1_0) X(q2_0)
 #define QN_UNPACK_DECLARE(name)                                                    \
     void QN_K(unpack_##name)(const uint8_t *panel, int count, qn_quant_chunk *to); \
     void QN_K(one_##name)(const qn_quant_line *l);

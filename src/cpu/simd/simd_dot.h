@@ -9,6 +9,9 @@
  *   vi_dot4_upper(s, w, x) the same for the upper halves of w's bytes, in steps of 2^VI_UPPER_BITS: a sum of these, shifted down by that,
  *                          is exact
  *   vi_dot4_at(s, w, x, i) vi_dot4 with the bytes from 4 i on of x, and vi_dot4_upper_at; x has whole sixteens of them, i is constant
+ *   vi_sum_start(a)        a, from which sums go on that are made floats by vf_from_sum(s); they stay below 2^22
+ *   vu_upper(w)            the upper halves of w's bytes       vu_join(a, b, mask)   a, which has no bit in mask, and the bits of b there
+ *   vf_from_byte(w, i)     byte i, a constant, of every lane; vf_from_signed_byte
  *   vu_table16(t, w)       t[byte] for bytes below 16
  *   vu_pick16(t, i)        t[i] of a table of an even number of 16-bit entries */
 #ifndef QN_CPU_SIMD_SIMD_DOT_H
@@ -28,6 +31,25 @@ static inline int32_t four_bytes(const int8_t *x) {
     return four;
 }
 static inline vu vu_set1(uint32_t a) { return (vu)vi_set1((int32_t)a); }
+
+#if defined(QN_SIMD_NEON) || defined(QN_SIMD_SVE)
+/* A sum begins with the bits of 1.5 * 2^23, whose last bit is worth 1: what is added to them as integers, the float has more. Arm turns
+ * integers into floats at a quarter of the pace at which it subtracts. The start comes from another kind of register, for which it has
+ * a unit that products do not need; compilers that may would copy it from vector to vector. */
+static inline vi vi_sum_start(int32_t a) {
+    vi s;
+#if defined(QN_SIMD_SVE)
+    __asm__ volatile("mov %0.s, %w1" : "=w"(s) : "r"(a + 0x4b400000));
+#else
+    __asm__ volatile("dup %0.4s, %w1" : "=w"(s) : "r"(a + 0x4b400000));
+#endif
+    return s;
+}
+static inline vf vf_from_sum(vi a) { return vf_of_bits(a) - vf_set1(12582912.0f); }
+#else
+static inline vi vi_sum_start(int32_t a) { return vi_set1(a); }
+static inline vf vf_from_sum(vi a) { return vf_from_i(a); }
+#endif
 
 #if defined(__AVX512VNNI__)
 #define VU_WIDE_FLIP 0x80808080u
@@ -124,6 +146,28 @@ static inline vi vi_dot4_upper_at(vi s, vu w, const int8_t *x, int i) {
 #else
 static inline vi vi_dot4_at(vi s, vu w, const int8_t *x, int i) { return vi_dot4(s, w, four_bytes(x + 4 * i)); }
 static inline vi vi_dot4_upper_at(vi s, vu w, const int8_t *x, int i) { return vi_dot4_upper(s, w, four_bytes(x + 4 * i)); }
+#endif
+
+#if defined(QN_SIMD_NEON)
+static inline vu vu_join(vu low, vu high, uint32_t mask) {
+    return (vu)vbslq_u32(vdupq_n_u32(mask), (uint32x4_t)high, (uint32x4_t)low);
+}
+static inline vu vu_upper(vu w) { return (vu)vshrq_n_u8((uint8x16_t)w, 4); }
+/* The byte becomes the end of 2^23, whose last bit is worth 1. */
+static inline vf vf_byte_on(vu w, int i, float less) {
+    return vf_of_bits((vi)vu_join(vu_set1(0x4b000000u), w >> (8 * i), 255u)) - vf_set1(less);
+}
+static inline vf vf_from_byte(vu w, int i) { return vf_byte_on(w, i, 8388608.0f); }
+static inline vf vf_from_signed_byte(vu w, int i) { return vf_byte_on(w ^ 0x80808080u, i, 8388736.0f); }
+#else
+static inline vu vu_join(vu low, vu high, uint32_t mask) { return low | (high & mask); }
+#if defined(QN_SIMD_SVE)
+static inline vu vu_upper(vu w) { return svreinterpret_u32_u8(svlsr_n_u8_x(svptrue_b8(), svreinterpret_u8_u32(w), 4)); }
+#else
+static inline vu vu_upper(vu w) { return w >> 4 & 0x0f0f0f0fu; }
+#endif
+static inline vf vf_from_byte(vu w, int i) { return vf_from_i((vi)(w >> (8 * i) & 255u)); }
+static inline vf vf_from_signed_byte(vu w, int i) { return vf_from_i((vi)w << (24 - 8 * i) >> 24); }
 #endif
 
 #if defined(__AVX512F__)

@@ -3,9 +3,13 @@
  *
  *   vu_pair_low, vu_pair_high    words a and b of VF_N rows: the pairs of the first half of these, and of the last
  *   vu_pair_rows(a, b, to)       sixteen bytes of two rows as two pairs, the same one in every quarter
- *   vi_pair_start(a, b)          sums of which a row a's begin with a and a row b's with b
  *   vi_dot_pairs(s, x, w)        s + the products of the rows of x with the rows of w
- *   vi_of_first, vi_of_second    sums of a pair x with the pairs of w, low and high: those of its first row in order; of its second */
+ *
+ * Sums of a pair x with the pairs of w:
+ *
+ *   vf_pair_low, vf_pair_high    from those of x's first row and those of its second, in the order of w's rows: with low and with high
+ *   vf_of_first, vf_of_second    back: those of the first row, those of the second
+ *   vf_pair_of(a, b)             *a for the first row, *b for the second */
 #ifndef QN_CPU_SIMD_SIMD_SQUARE_H
 #define QN_CPU_SIMD_SIMD_SQUARE_H
 
@@ -19,17 +23,16 @@ static inline void vu_pair_rows(const int8_t *a, const int8_t *b, vu to[2]) {
     to[0] = svreinterpret_u32_s64(svtrn1_s64(x, y));
     to[1] = svreinterpret_u32_s64(svtrn2_s64(x, y));
 }
-static inline vi vi_pair_start(int32_t a, int32_t b) {
-    svint64_t x = svreinterpret_s64_s32(svdup_n_s32(a)), y = svreinterpret_s64_s32(svdup_n_s32(b));
-    return svreinterpret_s32_s64(svtrn1_s64(x, y));
+static inline vi vi_dot_pairs(vi s, vu x, vu w) {
+    __asm__("smmla %0.s, %1.b, %2.b" : "+w"(s) : "w"(x), "w"(w));
+    return s;
 }
-static inline vi vi_dot_pairs(vi s, vu x, vu w) { return svmmla_s32(s, svreinterpret_s8_u32(x), svreinterpret_s8_u32(w)); }
-static inline vi vi_of_first(vi a, vi b) {
-    return svreinterpret_s32_s64(svuzp1_s64(svreinterpret_s64_s32(a), svreinterpret_s64_s32(b)));
-}
-static inline vi vi_of_second(vi a, vi b) {
-    return svreinterpret_s32_s64(svuzp2_s64(svreinterpret_s64_s32(a), svreinterpret_s64_s32(b)));
-}
+#define VF_TWOS(of, a, b) svreinterpret_f32_f64(of(svreinterpret_f64_f32(a), svreinterpret_f64_f32(b)))
+static inline vf vf_pair_low(vf a, vf b) { return VF_TWOS(svzip1_f64, a, b); }
+static inline vf vf_pair_high(vf a, vf b) { return VF_TWOS(svzip2_f64, a, b); }
+static inline vf vf_of_first(vf low, vf high) { return VF_TWOS(svuzp1_f64, low, high); }
+static inline vf vf_of_second(vf low, vf high) { return VF_TWOS(svuzp2_f64, low, high); }
+static inline vf vf_pair_of(const float *a, const float *b) { return VF_TWOS(svtrn1_f64, vf_set1(*a), vf_set1(*b)); }
 #else
 static inline vu vu_pair_low(vu a, vu b) { return (vu)vzip1q_u32((uint32x4_t)a, (uint32x4_t)b); }
 static inline vu vu_pair_high(vu a, vu b) { return (vu)vzip2q_u32((uint32x4_t)a, (uint32x4_t)b); }
@@ -38,10 +41,20 @@ static inline void vu_pair_rows(const int8_t *a, const int8_t *b, vu to[2]) {
     to[0] = (vu)vzip1q_s64(x, y);
     to[1] = (vu)vzip2q_s64(x, y);
 }
-static inline vi vi_pair_start(int32_t a, int32_t b) { return (vi)vcombine_s32(vdup_n_s32(a), vdup_n_s32(b)); }
-static inline vi vi_dot_pairs(vi s, vu x, vu w) { return (vi)vmmlaq_s32((int32x4_t)s, (int8x16_t)x, (int8x16_t)w); }
-static inline vi vi_of_first(vi a, vi b) { return (vi)vzip1q_s64((int64x2_t)a, (int64x2_t)b); }
-static inline vi vi_of_second(vi a, vi b) { return (vi)vzip2q_s64((int64x2_t)a, (int64x2_t)b); }
+static inline vi vi_dot_pairs(vi s, vu x, vu w) {
+    __asm__("smmla %0.4s, %1.16b, %2.16b" : "+w"(s) : "w"(x), "w"(w));
+    return s;
+}
+static inline vf vf_pair_low(vf a, vf b) { return (vf)vzip1q_f64((float64x2_t)a, (float64x2_t)b); }
+static inline vf vf_pair_high(vf a, vf b) { return (vf)vzip2q_f64((float64x2_t)a, (float64x2_t)b); }
+static inline vf vf_of_first(vf low, vf high) { return vf_pair_low(low, high); }
+static inline vf vf_of_second(vf low, vf high) { return vf_pair_high(low, high); }
+/* Compilers would put four numbers into their places one by one. */
+static inline vf vf_pair_of(const float *a, const float *b) {
+    float32x4_t both;
+    __asm__("zip1 %0.4s, %1.4s, %2.4s" : "=w"(both) : "w"(*a), "w"(*b));
+    return (vf)vzip1q_f32(both, both);
+}
 #endif
 
 #endif
