@@ -136,8 +136,10 @@ static scan scan_of(const qn_call *c) {
     return z;
 }
 
-/* Scratch of a part: states of all steps; the sums for b and c of one sequence in lanes; those of all sequences. */
-static int64_t state_floats(const scan *z) { return (z->steps + 1) * z->n * VF_N; }
+/* Scratch of a part: states of all steps and what they decayed by; the sums for b and c of one sequence in lanes; those of all
+ * sequences. */
+static int64_t state_floats(const scan *z) { return (2 * z->steps + 1) * z->n * VF_N; }
+static float *decays_of(const scan *z, float *h) { return h + (z->steps + 1) * z->n * VF_N; }
 static int64_t sum_floats(const scan *z) { return z->steps * z->n * VF_N; }
 static int64_t all_floats(const scan *z) { return z->seqs * z->steps * z->n; }
 static int64_t part_floats(const scan *z) { return state_floats(z) + 2 * sum_floats(z) + 2 * all_floats(z); }
@@ -159,28 +161,30 @@ static vf delta_at(const scan *z, int64_t at, int some) {
 }
 
 static void run_states(const scan *z, int64_t seq, int64_t channel, int some, const float *a, float *h) {
+    float *by = decays_of(z, h);
     rows_to_lanes(z->h0 ? z->h0 + (slot_of(z, seq) * z->count + channel) * z->n : NULL, z->n, some, h);
-    for (int64_t t = seq * z->steps; t < (seq + 1) * z->steps; t++, h += z->n * VF_N) {
+    for (int64_t t = seq * z->steps; t < (seq + 1) * z->steps; t++, h += z->n * VF_N, by += z->n * VF_N) {
         vf delta = delta_at(z, t * z->count + channel, some), x = delta * vf_loadn(z->x + t * z->count + channel, some);
         for (int64_t i = 0; i < z->n; i++) {
             vf decay = vf_exp(delta * vf_load(a + i * VF_N));
+            vf_store(by + i * VF_N, decay);
             vf_store(h + (z->n + i) * VF_N, vf_fma(decay, vf_load(h + i * VF_N), x * vf_set1(z->b[t * z->n + i])));
         }
     }
 }
 
 /* grad is that of the state behind a step, then of the one before it; da goes on from sequence to sequence. */
-static void reverse_step(const scan *z, int64_t t, int64_t channel, int some, const float *a, const float *h, float *grad,
-                         float *da, float *db, float *dc) {
+static void reverse_step(const scan *z, int64_t t, int64_t channel, int some, const float *a, const float *h, const float *by,
+                         float *grad, float *da, float *db, float *dc) {
     int64_t at = t * z->count + channel;
     const float *b = z->b + t * z->n, *c = z->c + t * z->n;
     vf delta = delta_at(z, at, some), x = vf_loadn(z->x + at, some), dx = vf_zero(), ddelta = dx;
-    vf gy = z->g ? vf_loadn(z->g + at, some) : vf_zero(), by = delta * x;
+    vf gy = z->g ? vf_loadn(z->g + at, some) : vf_zero(), in = delta * x;
     for (int64_t i = 0; i < z->n; i++) {
-        vf rate = vf_load(a + i * VF_N), decay = vf_exp(delta * rate), bi = vf_set1(b[i]);
+        vf rate = vf_load(a + i * VF_N), decay = vf_load(by + i * VF_N), bi = vf_set1(b[i]);
         vf g = vf_fma(gy, vf_set1(c[i]), vf_load(grad + i * VF_N)), kept = decay * vf_load(h + i * VF_N), through = g * kept;
         vf_store(dc + i * VF_N, vf_fma(gy, vf_load(h + (z->n + i) * VF_N), vf_load(dc + i * VF_N)));
-        vf_store(db + i * VF_N, vf_fma(g, by, vf_load(db + i * VF_N)));
+        vf_store(db + i * VF_N, vf_fma(g, in, vf_load(db + i * VF_N)));
         vf_store(da + i * VF_N, vf_fma(delta, through, vf_load(da + i * VF_N)));
         dx = vf_fma(g, bi, dx);
         ddelta = vf_fma(rate, through, ddelta);
@@ -199,7 +203,7 @@ static void reverse_channels(const scan *z, int64_t seq, int64_t channel, int so
     run_states(z, seq, channel, some, a, h);
     for (int64_t t = z->steps; t-- > 0;) {
         int64_t at = t * z->n * VF_N;
-        reverse_step(z, seq * z->steps + t, channel, some, a, h + at, grad, da, db + at, dc + at);
+        reverse_step(z, seq * z->steps + t, channel, some, a, h + at, decays_of(z, h) + at, grad, da, db + at, dc + at);
     }
     float *dh0 = z->dh0 + (slot_of(z, seq) * z->count + channel) * z->n;
     if (z->ids) { /* added to what other sequences gave */
