@@ -47,4 +47,38 @@ void qn_splat_bits_part(const qn_splat_scene *s, int64_t parts, int64_t part);
 #define qn_splat_walk QN_K(splat_walk)
 void qn_splat_walk(const qn_splat_scene *s, int64_t block, int (*each)(void *to, int64_t i), void *to);
 
+/* ---- A block while it is drawn. Pixels behind the edge of the picture are there too, but have nothing left to show. */
+
+enum { QN_SPLAT_CHUNK = 32 }; /* splats that are drawn at a time */
+
+typedef struct qn_splat_canvas {
+    const qn_splat_view *view;
+    qn_splat_box box;
+    double ray[3][QN_SPLAT_PIXELS], light[3][QN_SPLAT_PIXELS], left[QN_SPLAT_PIXELS];
+    int64_t live[QN_SPLAT_PIXELS], steps[QN_SPLAT_PIXELS]; /* live: -1, or 0 when nothing can be added any more */
+    int n;                                                 /* splats that wait */
+    const qn_splat_seen *list[QN_SPLAT_CHUNK];
+} qn_splat_canvas;
+
+/* Where the rays of a block met a splat, as in qn_splat_hit; what is not met is 0. Bit i of any: lanes i of the pixels met it. */
+typedef struct qn_splat_hit_lanes {
+    uint64_t any;
+    int64_t is[QN_SPLAT_PIXELS];
+    double fall[QN_SPLAT_PIXELS], before[QN_SPLAT_PIXELS], t[QN_SPLAT_PIXELS], m[3][QN_SPLAT_PIXELS];
+} qn_splat_hit_lanes;
+typedef struct qn_splat_hits {
+    qn_splat_hit_lanes hit[QN_SPLAT_CHUNK];
+} qn_splat_hits;
+
+#define qn_splat_canvas_open QN_K(splat_canvas_open)
+void qn_splat_canvas_open(qn_splat_canvas *c, const qn_splat_view *view, const qn_splat_box *box);
+/* Draws the splats that wait, which then do no longer when hits is NULL; else writes their hits down. Whether any pixel can still take
+ * light. */
+#define qn_splat_draw QN_K(splat_draw)
+int qn_splat_draw(qn_splat_canvas *c, qn_splat_hits *hits);
+
+/* value^gamma of a block's pixels to f32's precision, 0 for what is not positive. */
+#define qn_splat_powers QN_K(splat_powers)
+void qn_splat_powers(const double *value, double gamma, float *out);
+
 #endif

@@ -2,26 +2,15 @@
  * In double: a splat that is too faint, or light that is used up, is left out, and so what decides that must not hang on rounding. */
 #include <math.h>
 
+#include "cpu/k_lanes.h"
 #include "cpu/k_splat.h"
 #include "cpu/simd/simd_math.h"
 #include "cpu/simd/simd_wide.h"
 
-enum { LANES = VF_N / 2, CHUNK = 128, PIXELS = QN_SPLAT_PIXELS };
+enum { LANES = VF_N / 2, CHUNK = QN_SPLAT_CHUNK, PIXELS = QN_SPLAT_PIXELS };
 
-/* A block while it is drawn. Pixels behind the edge of the picture are there too, but have nothing left to show. */
-typedef struct canvas {
-    const qn_splat_view *view;
-    const qn_splat_seen *seen;
-    qn_splat_box box;
-    double ray[3][PIXELS], light[3][PIXELS], left[PIXELS];
-    int64_t live[PIXELS], steps[PIXELS]; /* live: -1, or 0 when nothing can be added any more */
-    int n;                               /* splats that wait */
-    const qn_splat_seen *list[CHUNK];
-} canvas;
-
-static void open_canvas(canvas *b, const qn_splat_view *view, const qn_splat_seen *seen, const qn_splat_box *box) {
+void qn_splat_canvas_open(qn_splat_canvas *b, const qn_splat_view *view, const qn_splat_box *box) {
     b->view = view;
-    b->seen = seen;
     b->box = *box;
     b->n = 0;
     for (int i = 0; i < PIXELS; i++) {
@@ -42,8 +31,21 @@ static inline vd dot3(const double *a, vd x, vd y, vd z) {
     return vd_fma(vd_set1(a[2]), z, vd_fma(vd_set1(a[1]), y, vd_set1(a[0]) * x));
 }
 
+/* What lanes met, all of it 0 in those that met nothing: there it may be no number. */
+QN_INLINE void keep_hit(qn_splat_hit_lanes *to, int at, vl hit, vd fall, vd before, vd t, vd a, vd c, vd d) {
+    vd none = vd_zero();
+    to->any |= (uint64_t)1 << (at / LANES);
+    vl_store(to->is + at, hit);
+    vd_store(to->fall + at, vd_select(hit, fall, none));
+    vd_store(to->before + at, vd_select(hit, before, none));
+    vd_store(to->t + at, vd_select(hit, t, none));
+    vd_store(to->m[0] + at, vd_select(hit, a, none));
+    vd_store(to->m[1] + at, vd_select(hit, c, none));
+    vd_store(to->m[2] + at, vd_select(hit, d, none));
+}
+
 /* Some pixels through the splats that wait; whether any of them can still take light. */
-static int draw_lanes(canvas *b, int at) {
+QN_INLINE int draw_lanes(qn_splat_canvas *b, int at, qn_splat_hits *hits) {
     const qn_splat_view *view = b->view;
     vd x = vd_load(b->ray[0] + at), y = vd_load(b->ray[1] + at), z = vd_load(b->ray[2] + at), left = vd_load(b->left + at);
     vd red = vd_load(b->light[0] + at), green = vd_load(b->light[1] + at), blue = vd_load(b->light[2] + at);
@@ -58,8 +60,9 @@ static int draw_lanes(canvas *b, int at) {
         vd away = vd_fma(d, d, vd_fma(c, c, a * a));
         vl hit = live & (vl)(rr > 1e-10) & (vl)(t > 0.0) & ~(vl)(away > s->reach + 1e-6);
         if (!vl_any(hit)) continue;
-        vd alpha = vd_exp(-4.5 * away) * s->opacity;
+        vd fall = vd_exp(-4.5 * away), alpha = fall * s->opacity;
         hit &= (vl)(alpha >= view->cutoff);
+        if (hits) keep_hit(&hits->hit[i], at, hit, fall, left, t, a, c, d);
         vd weight = left * alpha;
         red = vd_select(hit, vd_fma(weight, vd_set1(s->rgb[0]), red), red);
         green = vd_select(hit, vd_fma(weight, vd_set1(s->rgb[1]), green), green);
@@ -78,41 +81,50 @@ static int draw_lanes(canvas *b, int at) {
     return vl_any(live);
 }
 
-static int draw_waiting(canvas *b) {
+int qn_splat_draw(qn_splat_canvas *c, qn_splat_hits *hits) {
     int live = 0;
-    for (int at = 0; at < PIXELS; at += LANES) live |= draw_lanes(b, at);
-    b->n = 0;
+    for (int i = 0; hits && i < c->n; i++) hits->hit[i].any = 0;
+    for (int at = 0; at < PIXELS; at += LANES) live |= hits ? draw_lanes(c, at, hits) : draw_lanes(c, at, NULL);
+    if (!hits) c->n = 0;
     return live;
 }
 
+/* A canvas and the splats it is drawn from. */
+typedef struct drawing {
+    qn_splat_canvas canvas;
+    const qn_splat_seen *seen;
+} drawing;
+
 static int add_splat(void *to, int64_t i) {
-    canvas *b = to;
-    b->list[b->n++] = &b->seen[i];
-    return b->n < CHUNK || draw_waiting(b);
+    drawing *d = to;
+    d->canvas.list[d->canvas.n++] = &d->seen[i];
+    return d->canvas.n < CHUNK || qn_splat_draw(&d->canvas, NULL);
 }
 
 /* ---- Display */
 
-/* value^gamma, 0 for what is not positive. In f32 unless it could leave its range. */
-static void to_gamma(const double *value, double gamma, float *out) {
-    float x[VF_N];
-    int near = 1;
-    for (int i = 0; i < VF_N; i++) {
-        near &= value[i] <= 0 || (value[i] > 1e-30 && value[i] < 1e30);
-        x[i] = value[i] > 0 ? (float)value[i] : 0;
+void qn_splat_powers(const double *value, double gamma, float *out) {
+    for (int i = 0; i < PIXELS; i += VF_N) {
+        float x[VF_N];
+        int near = fabs(gamma) <= 4;
+        for (int k = 0; k < VF_N; k++) {
+            double now = value[i + k];
+            near &= now <= 0 || (now > 1e-9 && now < 1e9);
+            x[k] = now > 0 ? (float)now : 0;
+        }
+        vf v = vf_load(x);
+        if (near) vf_store(out + i, vf_select(v > vf_zero(), vf_exp(vf_set1((float)gamma) * vf_log(v)), vf_zero()));
+        else
+            for (int k = 0; k < VF_N; k++) out[i + k] = value[i + k] > 0 ? (float)pow(value[i + k], gamma) : 0;
     }
-    vf v = vf_load(x), g = vf_set1((float)gamma);
-    if (near && fabs(gamma) <= 4) vf_store(out, vf_select(v > vf_zero(), vf_exp(g * vf_log(v)), vf_zero()));
-    else
-        for (int i = 0; i < VF_N; i++) out[i] = value[i] > 0 ? (float)pow(value[i], gamma) : 0;
 }
 
-static void put_floats(const canvas *b, const qn_tensor *image) {
+static void put_floats(const qn_splat_canvas *b, const qn_tensor *image) {
     float shown[3][PIXELS];
     for (int k = 0; k < 3; k++) {
         double value[PIXELS];
         for (int i = 0; i < PIXELS; i++) value[i] = b->light[k][i] + b->left[i] * b->view->background[k];
-        for (int i = 0; i < PIXELS; i += VF_N) to_gamma(value + i, b->view->gamma, shown[k] + i);
+        qn_splat_powers(value, b->view->gamma, shown[k]);
     }
     for (int64_t y = b->box.y0; y < b->box.y1; y++) {
         int row = (int)(y - b->box.y0) * QN_SPLAT_BLOCK;
@@ -126,7 +138,7 @@ static void put_floats(const canvas *b, const qn_tensor *image) {
     }
 }
 
-static void put_doubles(const canvas *b, const qn_tensor *image) {
+static void put_doubles(const qn_splat_canvas *b, const qn_tensor *image) {
     for (int64_t y = b->box.y0; y < b->box.y1; y++)
         for (int64_t x = b->box.x0; x < b->box.x1; x++) {
             int64_t i = (y - b->box.y0) * QN_SPLAT_BLOCK + x - b->box.x0;
@@ -138,8 +150,8 @@ static void put_doubles(const canvas *b, const qn_tensor *image) {
         }
 }
 
-static void close_canvas(canvas *b, const qn_tensor *image) {
-    draw_waiting(b);
+static void close_canvas(qn_splat_canvas *b, const qn_tensor *image) {
+    qn_splat_draw(b, NULL);
     if (image->dtype == QN_DTYPE_F32) put_floats(b, image);
     else put_doubles(b, image);
 }
@@ -164,11 +176,12 @@ static void run_render(const qn_call *c, const qn_cpu_step *step, int phase, int
     if (phase < 3) return;
     int64_t blocks = s.blocks.across * s.blocks.down, end = qn_cpu_cut(blocks, step->parts[3], part + 1);
     for (int64_t block = qn_cpu_cut(blocks, step->parts[3], part); block < end; block++) {
-        canvas b;
+        drawing d;
+        d.seen = s.seen;
         qn_splat_box box = qn_op_splat_box(&s.blocks, block);
-        open_canvas(&b, &s.view, s.seen, &box);
-        qn_splat_walk(&s, block, add_splat, &b);
-        close_canvas(&b, c->dst[0]);
+        qn_splat_canvas_open(&d.canvas, &s.view, &box);
+        qn_splat_walk(&s, block, add_splat, &d);
+        close_canvas(&d.canvas, c->dst[0]);
     }
 }
 
@@ -207,14 +220,15 @@ static void draw_listed(const qn_call *c, const qn_splat_view *view, int64_t til
     int64_t room = qn_ne(c->src[1], 0), n = qn_ne(c->src[0], 1);
     int64_t start = qn_index4(c->src[2], 0, 0, tile, 0), end = qn_index4(c->src[2], 0, 0, tile, 1);
     qn_splat_window window = qn_op_splat_window(view, box);
-    canvas b;
-    open_canvas(&b, view, seen, box);
+    drawing d;
+    d.seen = seen;
+    qn_splat_canvas_open(&d.canvas, view, box);
     for (int64_t i = start < 0 ? 0 : start; i < end && i < room; i++) {
         int64_t id = qn_index4(c->src[1], 0, 0, 0, i);
         if (id >= n || seen[id].valid == 0 || !qn_op_splat_touches(&seen[id], &window)) continue;
-        if (!add_splat(&b, id)) break;
+        if (!add_splat(&d, id)) break;
     }
-    close_canvas(&b, c->dst[0]);
+    close_canvas(&d.canvas, c->dst[0]);
 }
 
 static void run_rasterize(const qn_call *c, const qn_cpu_step *step, int phase, int64_t part) {

@@ -16,11 +16,7 @@
 enum { POSITIONS, LOG_SCALES, ROTATIONS, OPACITIES, COLOURS, CAMERA };
 enum { SEEN_DOUBLES = (int)(sizeof(qn_splat_seen) / sizeof(double)), HIT_DOUBLES = (int)(sizeof(qn_splat_hit) / sizeof(double)) };
 
-/* Sums for one splat. */
-typedef struct slopes {
-    double position[3], log_scale[3], rotation[4], opacity, rgb[3];
-} slopes;
-enum { SLOPES_DOUBLES = (int)(sizeof(slopes) / sizeof(double)) };
+enum { SLOPES_DOUBLES = (int)(sizeof(qn_splat_slopes) / sizeof(double)) };
 
 qn_status qn_infer_splat_render_back(qn_infer_call *c) {
     const qn_attr_splat_render_back *at = c->attr;
@@ -39,7 +35,7 @@ qn_status qn_infer_splat_render_back(qn_infer_call *c) {
 
 /* From dL/dalpha of a hit to the splat's geometry and opacity. */
 static void geometry(const qn_splat_view *view, const qn_tensor *const *scene, const qn_splat_seen *s, const qn_splat_hit *hit,
-                     double g, slopes *to) {
+                     double g, qn_splat_slopes *to) {
     double gamma[3], v[3], side[3], w = s->q[0], pull = 9 * g * hit->alpha;
     const double *u = s->q + 1;
     to->opacity += g * hit->fall;
@@ -62,7 +58,7 @@ typedef struct render_back {
     const qn_tensor *const *scene;
     const qn_splat_seen *seen;
     qn_splat_hit *hits;
-    slopes *sums;
+    qn_splat_slopes *sums;
     double clip;
 } render_back;
 
@@ -80,7 +76,7 @@ static void pixel_back(const render_back *b, int64_t x, int64_t y, const int64_t
     while (n_hit-- > 0) {
         const qn_splat_hit *hit = &b->hits[n_hit];
         const qn_splat_seen *s = &b->seen[hit->splat];
-        slopes *to = &b->sums[hit->splat];
+        qn_splat_slopes *to = &b->sums[hit->splat];
         double seen = qn_splat_dot(d, s->rgb);
         for (int k = 0; k < 3; k++) to->rgb[k] += hit->before * hit->alpha * d[k];
         geometry(&b->view, b->scene, s, hit, hit->before * (seen - behind), to);
@@ -89,9 +85,10 @@ static void pixel_back(const render_back *b, int64_t x, int64_t y, const int64_t
 }
 
 /* Colours: through the clamp, or through the harmonics to their weights and, by the direction, to the position. */
-static void colour_back(const render_back *b, int64_t i, int64_t bases, const qn_tensor *out) {
-    const qn_tensor *colours = b->scene[COLOURS];
-    slopes *to = &b->sums[i];
+static void colour_back(const qn_splat_view *view, const qn_tensor *const *scene, int64_t i, qn_splat_slopes *to,
+                        const qn_tensor *out) {
+    const qn_tensor *colours = scene[COLOURS];
+    int64_t bases = qn_op_splat_bases(colours);
     double dir[3], value[QN_SPLAT_BASES], slope[QN_SPLAT_BASES][3], g[3] = {0, 0, 0};
     if (bases == 0) {
         for (int k = 0; k < 3; k++) {
@@ -100,7 +97,7 @@ static void colour_back(const render_back *b, int64_t i, int64_t bases, const qn
         }
         return;
     }
-    double length = qn_op_splat_direction(&b->view, b->scene[POSITIONS], i, dir), sign = b->view.outward ? 1 : -1;
+    double length = qn_op_splat_direction(view, scene[POSITIONS], i, dir), sign = view->outward ? 1 : -1;
     qn_op_splat_harmonics(dir, bases, value, slope);
     for (int64_t j = 0; j < bases; j++) {
         double weight = 0;
@@ -115,14 +112,13 @@ static void colour_back(const render_back *b, int64_t i, int64_t bases, const qn
         for (int k = 0; k < 3; k++) to->position[k] += sign * (g[k] - along * dir[k]) / length;
 }
 
-/* What the sums come to, through the clamps of sizes and opacities. */
-static void put_slopes(const render_back *b, int64_t i, const qn_tensor *const *dst) {
-    slopes *to = &b->sums[i];
-    double opacity = qn_get4(b->scene[OPACITIES], 0, 0, 0, i);
-    colour_back(b, i, qn_op_splat_bases(b->scene[COLOURS]), dst[COLOURS]);
+void qn_op_splat_slopes_store(const qn_splat_view *view, const qn_tensor *const *scene, const qn_splat_seen *seen, int64_t i,
+                              qn_splat_slopes *to, const qn_tensor *const *dst) {
+    double opacity = qn_get4(scene[OPACITIES], 0, 0, 0, i);
+    colour_back(view, scene, i, to, dst[COLOURS]);
     for (int k = 0; k < 3; k++) {
         qn_put4(dst[POSITIONS], 0, 0, i, k, to->position[k]);
-        qn_put4(dst[LOG_SCALES], 0, 0, i, k, b->seen[i].inverse[k] < 1e6 ? to->log_scale[k] : 0);
+        qn_put4(dst[LOG_SCALES], 0, 0, i, k, seen->inverse[k] < 1e6 ? to->log_scale[k] : 0);
     }
     for (int k = 0; k < 4; k++) qn_put4(dst[ROTATIONS], 0, 0, i, k, to->rotation[k]);
     qn_put4(dst[OPACITIES], 0, 0, 0, i, opacity >= 0 && opacity <= 1 ? to->opacity : 0);
@@ -136,7 +132,7 @@ qn_status qn_ref_splat_render_back(const qn_call *c) {
     if (n == 0) return QN_OK;
     b.seen = seen;
     b.hits = (qn_splat_hit *)(seen + n);
-    b.sums = (slopes *)(b.hits + n);
+    b.sums = (qn_splat_slopes *)(b.hits + n);
     int64_t *order = (int64_t *)(b.sums + n), *list = order + 2 * n;
     QN_SPLAT_DRAW_OF(b.view, at);
     b.view.outward = at->outward;
@@ -149,7 +145,7 @@ qn_status qn_ref_splat_render_back(const qn_call *c) {
         for (int64_t y = box.y0; y < box.y1; y++)
             for (int64_t x = box.x0; x < box.x1; x++) pixel_back(&b, x, y, list, many);
     }
-    for (int64_t i = 0; i < n; i++) put_slopes(&b, i, c->dst);
+    for (int64_t i = 0; i < n; i++) qn_op_splat_slopes_store(&b.view, b.scene, &seen[i], i, &b.sums[i], c->dst);
     return QN_OK;
 }
 

@@ -32,6 +32,11 @@ typedef struct qn_splat_hit {
     double alpha, fall, before, t, m[3], ray[3]; /* alpha = opacity fall; before: how much light was left */
 } qn_splat_hit;
 
+/* Gradients of one splat, summed over pixels. */
+typedef struct qn_splat_slopes {
+    double position[3], log_scale[3], rotation[4], opacity, rgb[3];
+} qn_splat_slopes;
+
 static inline double qn_splat_dot(const double *a, const double *b) { return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]; }
 static inline void qn_splat_cross(const double *a, const double *b, double *out) {
     double x = a[1] * b[2] - a[2] * b[1], y = a[2] * b[0] - a[0] * b[2], z = a[0] * b[1] - a[1] * b[0];
@@ -102,4 +107,8 @@ int64_t qn_op_splat_scene(const qn_splat_view *view, const qn_tensor *const *sce
 /* The splats of `order` that may show in a tile, near to far. */
 int64_t qn_op_splat_list(const qn_splat_view *view, const qn_splat_seen *seen, const int64_t *order, int64_t n, int64_t tile,
                          int64_t *list);
+/* What a splat's sums come to, through the clamps of sizes, opacities and colours and through the harmonics; `to` is used up. */
+void qn_op_splat_slopes_store(const qn_splat_view *view, const qn_tensor *const *scene, const qn_splat_seen *seen, int64_t i,
+                              qn_splat_slopes *to, const qn_tensor *const *dst);
+
 #endif
