@@ -11,7 +11,7 @@ INLINE void nibbles(const uint8_t *qs, int v, uint32_t (*codes)[QN_PANEL]) {
     for (int w = 0; w < 4; w++) {
         vu q = word(qs, w, v);
         put(codes, w, v, q & LOW4);
-        put(codes, w + 4, v, q >> 4 & LOW4);
+        put(codes, w + 4, v, vu_upper(q));
     }
 }
 
@@ -41,7 +41,7 @@ INLINE void five_bits(const uint8_t *qh, const uint8_t *qs, int v, uint32_t (*co
     for (int w = 0; w < 4; w++) {
         vu q = word(qs, w, v);
         put(codes, w, v, (q & LOW4) | fifth_bits(high, w));
-        put(codes, w + 4, v, (q >> 4 & LOW4) | fifth_bits(high, w + 4));
+        put(codes, w + 4, v, vu_upper(q) | fifth_bits(high, w + 4));
     }
 }
 
@@ -94,7 +94,7 @@ typedef struct six_bits {
 
 INLINE six_bits read_six_bits(const uint8_t *s, int v) {
     vu a = word(s, 0, v), b = word(s, 1, v), c = word(s, 2, v);
-    return (six_bits){{a & LOW6, (c & LOW4) | (a >> 2 & HIGH2)}, {b & LOW6, (c >> 4 & LOW4) | (b >> 2 & HIGH2)}};
+    return (six_bits){{a & LOW6, (c & LOW4) | (a >> 2 & HIGH2)}, {b & LOW6, vu_upper(c) | (b >> 2 & HIGH2)}};
 }
 
 INLINE void six_bit_scales(const uint8_t *p, const uint8_t *s, int v, qn_quant_chunk *to) {
@@ -116,7 +116,7 @@ INLINE void q4_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
         for (int w = 0; w < 8; w++) {
             vu q = word(p + 16 * QN_PANEL, 8 * u + w, v);
             put(to->codes, 16 * u + w, v, q & LOW4);
-            put(to->codes, 16 * u + 8 + w, v, q >> 4 & LOW4);
+            put(to->codes, 16 * u + 8 + w, v, vu_upper(q));
         }
     }
 }
@@ -163,7 +163,7 @@ INLINE void q5_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
         for (int u = 0; u < 4; u++) {
             vu q = word(p + 48 * QN_PANEL, 8 * u + w, v);
             put(to->codes, 16 * u + w, v, (q & LOW4) | (high >> (2 * u) & 0x01010101u) << 4);
-            put(to->codes, 16 * u + 8 + w, v, (q >> 4 & LOW4) | (high >> (2 * u + 1) & 0x01010101u) << 4);
+            put(to->codes, 16 * u + 8 + w, v, vu_upper(q) | (high >> (2 * u + 1) & 0x01010101u) << 4);
         }
     }
 }
@@ -200,8 +200,8 @@ INLINE void q6_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
             vu low = word(ql, 16 * h + w, v), next = word(ql, 16 * h + 8 + w, v), high = word(qh, 8 * h + w, v);
             put(to->codes, 32 * h + w, v, (low & LOW4) | (high & LOW2) << 4);
             put(to->codes, 32 * h + 8 + w, v, (next & LOW4) | (high >> 2 & LOW2) << 4);
-            put(to->codes, 32 * h + 16 + w, v, (low >> 4 & LOW4) | (high >> 4 & LOW2) << 4);
-            put(to->codes, 32 * h + 24 + w, v, (next >> 4 & LOW4) | (high >> 6 & LOW2) << 4);
+            put(to->codes, 32 * h + 16 + w, v, vu_upper(low) | (high >> 4 & LOW2) << 4);
+            put(to->codes, 32 * h + 24 + w, v, vu_upper(next) | (high >> 6 & LOW2) << 4);
         }
     }
     vf d = half_field(p + 208 * QN_PANEL, v);

@@ -18,7 +18,7 @@ INLINE void looked_up(const uint8_t *table, const uint8_t *qs, int words, int v,
     for (int w = 0; w < words; w++) {
         vu q = word(qs, w, v);
         put(codes, w, v, vu_table16(table, q & LOW4));
-        put(codes, w + words, v, vu_table16(table, q >> 4 & LOW4));
+        put(codes, w + words, v, vu_table16(table, vu_upper(q)));
     }
 }
 
@@ -231,7 +231,7 @@ INLINE void from_nibbles(const uint8_t *table, int groups, const uint8_t *p, int
         for (int w = 0; w < 8; w++) {
             vu q = word(p, 8 * u + w, v);
             put(to->codes, 16 * u + w, v, vu_table16(table, q & LOW4));
-            put(to->codes, 16 * u + 8 + w, v, vu_table16(table, q >> 4 & LOW4));
+            put(to->codes, 16 * u + 8 + w, v, vu_table16(table, vu_upper(q)));
         }
     }
 }
