@@ -38,7 +38,9 @@ static inline vu vu_set1(uint32_t a) { return (vu)vi_set1((int32_t)a); }
  * a unit that products do not need; compilers that may would copy it from vector to vector. */
 static inline vi vi_sum_start(int32_t a) {
     vi s;
-#if defined(QN_SIMD_SVE)
+#if defined(QN_SIMD_SVE) && defined(__clang__)
+    s = vi_set1(a + 0x4b400000);
+#elif defined(QN_SIMD_SVE)
     __asm__ volatile("mov %0.s, %w1" : "=w"(s) : "r"(a + 0x4b400000));
 #else
     __asm__ volatile("dup %0.4s, %w1" : "=w"(s) : "r"(a + 0x4b400000));

@@ -23,10 +23,14 @@ static inline void vu_pair_rows(const int8_t *a, const int8_t *b, vu to[2]) {
     to[0] = svreinterpret_u32_s64(svtrn1_s64(x, y));
     to[1] = svreinterpret_u32_s64(svtrn2_s64(x, y));
 }
+#if defined(__clang__)
+static inline vi vi_dot_pairs(vi s, vu x, vu w) { return svmmla_s32(s, svreinterpret_s8_u32(x), svreinterpret_s8_u32(w)); }
+#else /* by its name for the reason of vf_fma_stay */
 static inline vi vi_dot_pairs(vi s, vu x, vu w) {
     __asm__("smmla %0.s, %1.b, %2.b" : "+w"(s) : "w"(x), "w"(w));
     return s;
 }
+#endif
 #define VF_TWOS(of, a, b) svreinterpret_f32_f64(of(svreinterpret_f64_f32(a), svreinterpret_f64_f32(b)))
 static inline vf vf_pair_low(vf a, vf b) { return VF_TWOS(svzip1_f64, a, b); }
 static inline vf vf_pair_high(vf a, vf b) { return VF_TWOS(svzip2_f64, a, b); }

@@ -24,15 +24,21 @@ static inline void vf_store(float *p, vf a) { svst1_f32(VF_ALL, p, a); }
 static inline vf vf_loadn(const float *p, int n) { return svld1_f32(vf_first(n), p); }
 static inline void vf_storen(float *p, vf a, int n) { svst1_f32(vf_first(n), p, a); }
 static inline vf vf_fma(vf a, vf b, vf c) { return svmla_f32_x(VF_ALL, c, a, b); }
-/* Sums that fill the registers: compilers that may choose which of the three registers to overwrite run out of them and take the stack. */
+/* Sums that fill the registers: GCC, when it may choose which of the three registers to overwrite, runs out of them and takes the stack.
+ * Clang keeps such vectors out of assembly. */
+#if defined(__clang__)
+#define VF_FMA_LANE(i) c = svmla_lane_f32(c, b, a, i)
+static inline vf vf_fma_stay(vf a, vf b, vf c) { return vf_fma(a, b, c); }
+#else
+#define VF_FMA_LANE(i) __asm__("fmla %0.s, %1.s, %2.s[" #i "]" : "+w"(c) : "w"(b), "y"(a))
 static inline vf vf_fma_stay(vf a, vf b, vf c) {
     __asm__("fmla %0.s, %1/m, %2.s, %3.s" : "+w"(c) : "Upl"(VF_ALL), "w"(a), "w"(b));
     return c;
 }
+#endif
 /* The same with lane i, a constant, of the quarter of a register that each lane is in: vf_quarters puts the first n <= 4 floats from p
  * in all of them, so that one load serves four multiply-adds. */
 static inline vf vf_quarters(const float *p, int n) { return svld1rq_f32(vf_first(n), p); }
-#define VF_FMA_LANE(i) __asm__("fmla %0.s, %1.s, %2.s[" #i "]" : "+w"(c) : "w"(b), "y"(a))
 static inline vf vf_fma_lane(vf a, int i, vf b, vf c) {
     switch (i & 3) {
     case 0: VF_FMA_LANE(0); break;
