@@ -1,6 +1,7 @@
-/* `qn_check grad`: every gradient rule against finite differences in f64, and the gradient of a graph of the op against the rule. The loss is a random weighting of the outputs; each
- * element of each float source is moved a little both ways, four points to take out the third derivative, and the step shrinks
- * before a disagreement counts, because a point may lie beside a kink. */
+/* `qn_check grad`: every gradient rule against finite differences in f64, and the gradient of a graph of the op against the rule. The
+ * loss is a random weighting of the outputs; each element of each float source is moved a little both ways, four points to take out the
+ * third derivative, and the step shrinks before a disagreement counts, because a point may lie beside a kink. Where indices among the
+ * outputs change on the way it does: two scores were so close that the step made them change places. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@ typedef struct probe {
     int n_y;                  /* elements of all f64 outputs */
     double *weight;           /* one per element */
     double *y[4];             /* outputs at the four points */
+    uint64_t indices;         /* what forward said of them where the sources are */
     double *grad[QN_MAX_SRC]; /* from the rule, all sources wanted */
     int64_t count[QN_MAX_SRC];
     int want[QN_MAX_SRC];  /* f64 sources that may have a gradient */
@@ -29,11 +31,19 @@ typedef struct probe {
 
 /* ---- Forward */
 
-static int forward(probe *p, double *y) {
+static void mix_index(void *hash, char *at, int64_t i) {
+    (void)i;
+    *(uint64_t *)hash = qc_mix(*(uint64_t *)hash, (uint64_t) * (int32_t *)(void *)at);
+}
+
+/* The f64 outputs to y, and a number that tells whether indices among the others are the same; 0 when there is no result. */
+static int forward(probe *p, double *y, uint64_t *indices) {
     qn_result r;
+    *indices = 0;
     if (qn_dispatch(qc_context, &p->b.request, &r) != QN_OK) return 0;
     for (int i = 0, at = 0; i < p->b.request.n_dst; i++) {
         const qn_tensor *t = p->b.request.dst[i];
+        if (t && t->dtype == QN_DTYPE_I32) qc_each(t, mix_index, indices);
         if (!t || t->dtype != QN_DTYPE_F64) continue;
         qc_doubles(t, y + at);
         at += (int)qn_tensor_count(t);
@@ -77,7 +87,7 @@ static int open_probe(probe *p, const qc_case *c, const qc_draw *d) {
     for (int i = 0; i < p->n_y; i++) p->weight[i] = 0.25 + qc_unit(&rng);
     for (int i = 0; i < p->n_y; i++)
         if (qc_next(&rng) & 1) p->weight[i] = -p->weight[i];
-    return forward(p, p->y[0]);
+    return forward(p, p->y[0], &p->indices);
 }
 
 static void close_probe(probe *p) {
@@ -137,7 +147,7 @@ static const char *backward(probe *p, const int *want, int only, double *const *
 
 /* ---- Comparison */
 
-/* The derivative along one element by four points; *fair is 0 when an output turned NaN or infinite on the way. */
+/* The derivative along one element by four points; *fair is 0 when an output turned NaN or infinite on the way, or an index changed. */
 static double difference(probe *p, char *at, double step, int *fair) {
     static const double points[4] = {0.5, -0.5, 1, -1};
     double x, sum = 0;
@@ -145,7 +155,8 @@ static double difference(probe *p, char *at, double step, int *fair) {
     for (int k = 0; k < 4; k++) {
         double moved = x + points[k] * step;
         memcpy(at, &moved, sizeof moved);
-        if (!forward(p, p->y[k])) *fair = 0;
+        uint64_t indices;
+        if (!forward(p, p->y[k], &indices) || indices != p->indices) *fair = 0;
     }
     memcpy(at, &x, sizeof x);
     for (int i = 0; i < p->n_y; i++) {
@@ -274,7 +285,7 @@ static int check_draw(const qc_case *c, const qc_draw *d, double *worst, int *gr
         qc_tape_end(&p.tape);
         for (int s = 0; s < c->n_src && !why; s++)
             if (p.judge[s]) judge_source(&p, s);
-        forward(&p, p.y[0]); /* the differences left the outputs of their last point */
+        forward(&p, p.y[0], &p.indices); /* the differences left the outputs of their last point */
         for (int s = 0; s < c->n_src && !why; s++)
             if (p.want[s]) check_alone(&p, s);
         if (!why) check_outputs(&p);

@@ -11,6 +11,7 @@
 #include "check.h"
 #include "cpu/cpu.h"
 #include "op/op.h"
+#include "op/region.h"
 #include "run/context.h"
 
 enum { ROOM = 1 << 22, MOST_SMALL = 1500, MOST_LARGE = 120000, WALKS = 8 };
@@ -24,11 +25,23 @@ typedef struct bench {
     qn_pool *pools[3];
 } bench;
 
-/* Sums over blocks go through 8-bit activations, which cost this much and no more; ggml allows its own kernels the same. */
+static double bound_of_dtype(uint32_t dtype) {
+    return dtype == QN_DTYPE_F64 ? 1e-20 : dtype == QN_DTYPE_F32 ? 1e-10 : dtype == QN_DTYPE_F16 ? 2e-6 : 1e-4;
+}
+
+/* Sums over blocks go through 8-bit activations, which cost this much and no more; ggml allows its own kernels the same. A step of a
+ * region that rounds to few bits may round its f32 the other way than the reference its double: what comes of it, in whatever dtype, is
+ * no better than that step. */
 static double bound_of(const qc_built *b, uint32_t dtype) {
+    double bound = bound_of_dtype(dtype);
     for (int i = 0; i < b->request.n_src; i++)
         if (b->request.src[i] && qn_is_block(b->request.src[i]->dtype)) return 5e-4;
-    return dtype == QN_DTYPE_F64 ? 1e-20 : dtype == QN_DTYPE_F32 ? 1e-10 : dtype == QN_DTYPE_F16 ? 2e-6 : 1e-4;
+    if (b->request.op != QN_OP_region) return bound;
+    qn_region region;
+    qn_region_read(&((const qn_attr_region *)b->attr)->code, &region);
+    for (int i = 0; i < region.n_steps; i++)
+        if (qn_is_float(region.step[i].dtype)) bound = fmax(bound, bound_of_dtype(region.step[i].dtype));
+    return bound;
 }
 
 /* Where terms cancel, what is left is no measure: an error is then weighed against the terms, which are of size 1 in these cases and
