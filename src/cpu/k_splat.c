@@ -173,7 +173,7 @@ static void run_prepare(const qn_call *c, const qn_cpu_step *step, int phase, in
 int QN_K(splat_prepare)(const qn_call *c, qn_cpu_step *step) {
     qn_splat_scene s;
     size_t bytes = open_prepare(c, &s);
-    if (s.n == 0) return 0;
+    if (!qn_splat_sortable(s.n)) return 0;
     step->run = run_prepare;
     step->name = "splats by tiles";
     step->n_phases = 2;

@@ -36,7 +36,8 @@ size_t qn_splat_open(qn_splat_scene *s, const qn_splat_view *view, int64_t n, vo
 static inline int64_t qn_splat_see_parts(int64_t n) { return qn_cpu_parts(n, 0, 2048); }
 #define qn_splat_see_part QN_K(splat_see_part)
 void qn_splat_see_part(const qn_splat_scene *s, const qn_tensor *const *scene, int64_t parts, int64_t part);
-/* Fills order and count. */
+/* Fills order and count. A splat's number has 32 bits there: scenes of more are the reference's. */
+static inline int qn_splat_sortable(int64_t n) { return n > 0 && n <= UINT32_MAX; }
 #define qn_splat_sort QN_K(splat_sort)
 void qn_splat_sort(const qn_splat_scene *s);
 /* Fills the bits; parts cut the words of a line. */

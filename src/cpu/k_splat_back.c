@@ -253,7 +253,7 @@ static void run(const qn_call *c, const qn_cpu_step *step, int phase, int64_t pa
 int QN_K(splat_render_back)(const qn_call *c, qn_cpu_step *step) {
     qn_splat_scene s;
     size_t bytes = open_scene(c, &s);
-    if (s.n == 0) return 0;
+    if (!qn_splat_sortable(s.n)) return 0;
     int64_t blocks = s.blocks.across * s.blocks.down;
     step->run = run;
     step->name = "splats by blocks";

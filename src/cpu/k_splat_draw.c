@@ -193,7 +193,7 @@ static int64_t draw_parts(int64_t squares, int64_t pixels, int64_t n) {
 int QN_K(splat_render)(const qn_call *c, qn_cpu_step *step) {
     qn_splat_scene s;
     size_t bytes = open_render(c, &s);
-    if (s.n == 0) return 0;
+    if (!qn_splat_sortable(s.n)) return 0;
     step->run = run_render;
     step->name = "splats by blocks";
     step->n_phases = 4;
