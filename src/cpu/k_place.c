@@ -1,6 +1,7 @@
-/* Copies with an index map on each axis: pad, pad_back without wrapping, pad_reflect_1d, roll; and rows of one value: fill, one_hot. Rows
- * that lie side by side go in runs; elements are bytes here, whatever they mean. Rows of which a part is kept: diag_mask_inf,
- * diag_mask_zero, tri, attention_mask. Copies side by side: join. A region of a copy written or added onto: set, acc; or of zeros: view_back. The gradient of a sum or mean, which is a value or a row again and again: reduce_back. */
+/* Copies with an index map on each axis: pad, pad_back without wrapping, pad_reflect_1d, roll; and rows of one value: fill, one_hot.
+ * Rows that lie side by side go in runs; elements are bytes here, whatever they mean. Rows of which a part is kept: diag_mask_inf,
+ * diag_mask_zero, tri, attention_mask. Copies side by side: join. A region of a copy written or added onto: set, acc; or of zeros:
+ * view_back. The gradient of a sum or mean, which is a value or a row again and again: reduce_back. */
 #include <math.h>
 
 #include "cpu/k_copy.h"

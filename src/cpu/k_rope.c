@@ -1,5 +1,5 @@
-/* rope, rope_back and rope_factors_back in all their modes, and rms_norm_rope. The cosines and sines of a token are made once, for all its heads: angles
- * in double, brought near zero there, then polynomials in f32. */
+/* rope, rope_back and rope_factors_back in all their modes, and rms_norm_rope. The cosines and sines of a token are made once, for all
+ * its heads: angles in double, brought near zero there, then polynomials in f32. */
 #include "cpu/k_rope.h"
 
 #include "cpu/k_norm.h"
