@@ -16,7 +16,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
     set(level_neon "")
     set(level_dotprod -march=armv8.2-a+dotprod+fp16)
-    set(level_i8mm -march=armv8.2-a+dotprod+fp16+i8mm)
+    set(level_i8mm -march=armv8.2-a+dotprod+fp16+fp16fml+i8mm)
     # The length of vectors is fixed: other lengths stay with the levels below, see cpu_features.c.
     set(level_sve -march=armv8.2-a+sve+dotprod+fp16+i8mm -msve-vector-bits=256)
     set(levels c neon dotprod i8mm sve)

@@ -62,12 +62,13 @@ static int sve_bytes(void) {
 }
 
 static uint32_t detect(void) {
-    enum { FPHP = 9, ASIMDHP = 10, ASIMDDP = 20, SVE = 22, SVEI8MM2 = 9, I8MM2 = 13 }; /* bit numbers of the kernel's interface */
+    /* bit numbers of the kernel's interface */
+    enum { FPHP = 9, ASIMDHP = 10, ASIMDDP = 20, SVE = 22, ASIMDFHM = 23, SVEI8MM2 = 9, I8MM2 = 13 };
     unsigned long one = getauxval(AT_HWCAP), two = getauxval(AT_HWCAP2);
     uint32_t levels = 1u << QN_CPU_LEVEL_c | 1u << QN_CPU_LEVEL_neon;
     if (!(one >> FPHP & 1) || !(one >> ASIMDHP & 1) || !(one >> ASIMDDP & 1)) return levels;
     levels |= 1u << QN_CPU_LEVEL_dotprod;
-    if (!(two >> I8MM2 & 1)) return levels;
+    if (!(two >> I8MM2 & 1) || !(one >> ASIMDFHM & 1)) return levels;
     levels |= 1u << QN_CPU_LEVEL_i8mm;
     /* Code for 32 bytes gives wrong results at any other length: those machines stay with NEON. */
     if ((one >> SVE & 1) && (two >> SVEI8MM2 & 1) && sve_bytes() == 32) levels |= 1u << QN_CPU_LEVEL_sve;

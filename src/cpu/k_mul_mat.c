@@ -77,7 +77,7 @@ static void run_unit(const qn_call *c, const qn_cpu_step *s, const runs *r, int6
         t.x[j] = (const float *)c->workspace + ((i3 * qn_ne(b, 2) + i2) * qn_ne(b, 1) + i1) * r->k;
         t.y[j] = (float *)qn_at(y, qn_off4(y, i3, i2, i1, 0)) + first * QN_GEMM_WIDE;
     }
-    qn_stream_run(&t);
+    ((qn_stream_fn)s->inner)(&t);
 }
 
 static void run_few(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
@@ -116,6 +116,7 @@ static void prepare_few(const qn_call *c, qn_cpu_step *s) {
     int64_t panels = r.panels * qn_ne(a, 2) * qn_ne(a, 3);
     s->run = run_few;
     s->name = "streams of floats";
+    s->inner = (qn_cpu_inner_fn)qn_stream_run;
     s->parts[0] = qn_cpu_parts(r.rows * r.count, (double)r.k * 8, 0);
     s->parts[1] = qn_cpu_parts(r.units, (double)(r.panel_bytes * GROUP), (double)(GROUP * QN_GEMM_WIDE * r.k * r.rows * 2));
     if (s->workspace < rows) s->workspace = rows;

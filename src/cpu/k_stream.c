@@ -6,8 +6,9 @@
 
 enum { WIDE = QN_GEMM_WIDE, VECTORS = WIDE / VF_N, AHEAD = 2048 };
 /* Rows whose sums fit the registers beside a line of weights, how many panels go abreast for each number of rows, and which bodies
- * (rows, panels) that takes. Four streams are a tenth to a fifth faster than two on x86; elsewhere it was not measured. More rows
- * than fit take several passes over a depth of weights: by SHARED bodies, where two panels abreast fit. */
+ * (rows, panels) that takes. Four streams are a tenth to a fifth faster than two on x86; elsewhere it was not measured, and a model of
+ * a Neoverse V1 gives one row a tenth. More rows than fit take several passes over a depth of weights: by SHARED bodies, where two
+ * panels abreast fit. */
 #define MANY_3(DO, ...) DO(1, 2, 1, __VA_ARGS__) DO(2, 2, 1, __VA_ARGS__) DO(3, 2, 1, __VA_ARGS__)
 #define SHARED(DO, ...)
 #if defined(__AVX512F__)
@@ -23,10 +24,10 @@ enum { ROWS = 4, MOST = 4, DEPTH = 512 };
     { 4, 2, 2, 1, 1, 1, 1, 1 }
 #define MANY(DO, ...) DO(1, 4, 1, __VA_ARGS__) DO(2, 2, 1, __VA_ARGS__) DO(3, 2, 1, __VA_ARGS__)
 #elif QN_REGISTERS == 32
-enum { ROWS = QN_STREAM_ROWS, MOST = 2, DEPTH = 512 };
+enum { ROWS = QN_STREAM_ROWS, MOST = 4, DEPTH = 512 };
 #define ABREAST \
-    { 2, 2, 2, 2, 1, 1, 1, 1 }
-#define MANY(DO, ...) MANY_3(DO, __VA_ARGS__) DO(4, 2, 1, __VA_ARGS__)
+    { 4, 2, 2, 2, 1, 1, 1, 1 }
+#define MANY(DO, ...) DO(1, 4, 1, __VA_ARGS__) DO(2, 2, 1, __VA_ARGS__) DO(3, 2, 1, __VA_ARGS__) DO(4, 2, 1, __VA_ARGS__)
 #else
 enum { ROWS = 4, MOST = 2, DEPTH = 512 };
 #define ABREAST \
@@ -37,7 +38,11 @@ static const int abreast[QN_STREAM_ROWS] = ABREAST;
 
 typedef vf (*load_fn)(const char *line, int v);
 INLINE vf load_f32(const char *line, int v) { return vf_load((const float *)(const void *)line + v * VF_N); }
+#if defined(__ARM_FEATURE_FP16_FML)
+INLINE vf load_f16(const char *line, int v) { return vf_load_h_times_one((const uint16_t *)(const void *)line + v * VF_N); }
+#else
 INLINE vf load_f16(const char *line, int v) { return vf_load_h((const uint16_t *)(const void *)line + v * VF_N); }
+#endif
 INLINE vf load_bf16(const char *line, int v) { return vf_load_b((const uint16_t *)(const void *)line + v * VF_N); }
 
 /* ---- Packing */

@@ -30,5 +30,6 @@ typedef struct qn_stream {
 } qn_stream;
 #define qn_stream_run QN_K(stream_run)
 void qn_stream_run(const qn_stream *s);
+typedef void (*qn_stream_fn)(const qn_stream *s); /* this, or that of a level above with the same lanes: what a step remembers */
 
 #endif

@@ -1,6 +1,6 @@
 /* mul_mat: rows of activations times rows of weights. Weights in blocks are multiplied as such, with activations in 8 bits;
  * those of bf16, where the level has tiles for them, are kd_amx_mul_mat.c's; those of plain floats, and calls that ask for f32,
- * k_mul_mat.c's. */
+ * k_mul_mat.c's, for a few rows of f16 with the streams of kd_i8mm_halves.c. */
 #include "cpu/kd_quant.h"
 
 /* ---- Blocks. A run is a matrix and the rows of activations, one after the other, that share it; rows are numbered over all batches. */
@@ -114,6 +114,8 @@ static int prepare_blocks(const qn_call *c, qn_cpu_step *s) {
 int QN_K(mul_mat_floats)(const qn_call *c, qn_cpu_step *s); /* k_mul_mat.c */
 #elif defined(QN_AT_amx)
 int QN_K(mul_mat_bf16)(const qn_call *c, qn_cpu_step *s); /* kd_amx_mul_mat.c */
+#elif defined(QN_AT_i8mm)
+int QN_K(mul_mat_halves)(const qn_call *c, qn_cpu_step *s); /* kd_i8mm_halves.c */
 #endif
 
 enum { PREC_F32 = 10 };
@@ -126,6 +128,8 @@ int QN_K(mul_mat)(const qn_call *c, qn_cpu_step *s) {
     return QN_K(mul_mat_floats)(c, s);
 #elif defined(QN_AT_amx)
     return QN_K(mul_mat_bf16)(c, s);
+#elif defined(QN_AT_i8mm)
+    return QN_K(mul_mat_halves)(c, s);
 #else
     return 0;
 #endif

@@ -36,6 +36,15 @@ static inline vf vf_round(vf a) { return (vf)vrndnq_f32((float32x4_t)a); }
 static inline vi vi_from_f(vf a) { return (vi)vcvtq_s32_f32((float32x4_t)a); }
 static inline vf vf_from_i(vi a) { return (vf)vcvtq_f32_s32((int32x4_t)a); }
 static inline vf vf_load_h(const uint16_t *p) { return (vf)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
+#if defined(__ARM_FEATURE_FP16_FML)
+/* The same number from a multiply-add, but +0 for -0: products that are added to a sum which begins with +0 cannot tell. Zero is written
+ * where it is used, because a copy of it would cost what a conversion does. */
+static inline vf vf_load_h_times_one(const uint16_t *p) {
+    float32x4_t y;
+    __asm__("movi %0.2d, #0\n\tfmlal %0.4s, %1.4h, %2.4h" : "=&w"(y) : "w"(vld1_u16(p)), "w"(vdup_n_u16(0x3c00)));
+    return (vf)y;
+}
+#endif
 static inline void vf_store_h(uint16_t *p, vf a) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32((float32x4_t)a))); }
 
 #endif
