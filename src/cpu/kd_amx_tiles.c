@@ -86,8 +86,9 @@ INLINE void finish_rows(const qn_quant_type *t, const block *b, const qn_quant_c
     for (int j = 0; j < ROWS; j++) finish(t, b->x[j], w, from, j, first, n, least, sums + j * step);
 }
 
-void qn_quant_tiles(const qn_quant_type *t, const qn_quant_chunk *w, const qn_quant_row *const *x, int n, int count, float *sums,
-                    int step) {
+void qn_quant_tiles(const qn_quant_type *t, const qn_quant_chunk *w, int panels, const qn_quant_row *const *x, int n, int count,
+                    float *sums, int step) {
+    (void)panels; /* PANELS */
     wholes at __attribute__((aligned(64)));
     int8_t aside[ROWS][QN_CHUNK] __attribute__((aligned(64)));
     int groups = count / t->group;

@@ -136,9 +136,9 @@ void qn_quant_dots(const qn_quant_type *t, const qn_quant_chunk *w, int panels, 
     for (int p = 0; p < QN_DOT_PANELS && next->panels; p++) k.next[p] = next->at[p < next->panels ? p : 0];
     if (next->panels) k.lines = (next->bytes + groups * LINE - 1) / (groups * LINE);
 #ifdef QN_HAS_TILES
-    if (qn_quant_by_tiles(t, n) && panels == QN_TILE_PANELS) {
+    if (qn_quant_by_tiles(t, n) && panels >= QN_TILE_LEAST) {
         int done = n - n % QN_TILE_ROWS;
-        qn_quant_tiles(t, w, x, done, count, sums, step);
+        qn_quant_tiles(t, w, panels, x, done, count, sums, step);
         k.x += done;
         k.sums += done * (int64_t)step;
         n -= done;

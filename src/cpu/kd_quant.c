@@ -7,6 +7,17 @@
 
 enum { WIDE_OFFSET = VU_WIDE_FLIP & 255u };
 
+#ifdef QN_KEEPS_Q4_K
+#define QN_ONE_Q4_K QN_K(one_kept_q4_k), NULL, &QN_K(kept_q4_k)
+#else
+#define QN_ONE_Q4_K QN_K(one_q4_k), NULL, NULL
+#endif
+#ifdef QN_KEEPS_Q6_K
+#define QN_ONE_Q6_K QN_K(one_kept_q6_k), NULL, &QN_K(kept_q6_k)
+#else
+#define QN_ONE_Q6_K QN_K(one_q6_k), NULL, NULL
+#endif
+
 static const qn_quant_type types[] = {
     {QN_DTYPE_Q4_0, 32, 0, 8, 0, {2, 1, 4, 4}, QN_K(unpack_q4_0), QN_K(one_q4_0), QN_K(few_q4_0), NULL},
     {QN_DTYPE_Q4_1, 32, 1, 0, 0, {2, 2, 4, 4}, QN_K(unpack_q4_1), QN_K(one_q4_1), NULL, NULL},
@@ -16,9 +27,9 @@ static const qn_quant_type types[] = {
     {QN_DTYPE_Q8_1, 32, 0, WIDE_OFFSET, 1, {2, 2, 4, 8}, QN_K(unpack_q8_1), QN_K(one_q8_1), NULL, NULL},
     {QN_DTYPE_Q2_K, 16, 1, 0, 0, {4, 20, 2, 2}, QN_K(unpack_q2_k), QN_K(one_q2_k), NULL, NULL},
     {QN_DTYPE_Q3_K, 16, 0, 4, 0, {4, 27, 2, 1}, QN_K(unpack_q3_k), QN_K(one_q3_k), NULL, NULL},
-    {QN_DTYPE_Q4_K, 32, 1, 0, 0, {2, 2, 4, 35}, QN_K(unpack_q4_k), QN_K(one_q4_k), NULL, NULL},
+    {QN_DTYPE_Q4_K, 32, 1, 0, 0, {2, 2, 4, 35}, QN_K(unpack_q4_k), QN_ONE_Q4_K},
     {QN_DTYPE_Q5_K, 32, 1, 0, 0, {2, 2, 4, 43}, QN_K(unpack_q5_k), QN_K(one_q5_k), NULL, NULL},
-    {QN_DTYPE_Q6_K, 16, 0, 32, 0, {4, 52, 2, 1}, QN_K(unpack_q6_k), QN_K(one_q6_k), NULL, NULL},
+    {QN_DTYPE_Q6_K, 16, 0, 32, 0, {4, 52, 2, 1}, QN_K(unpack_q6_k), QN_ONE_Q6_K},
     {QN_DTYPE_Q8_K, 32, 0, WIDE_OFFSET, 1, {4, 65, 2, 16}, QN_K(unpack_q8_k), QN_K(one_q8_k), NULL, NULL},
     {QN_DTYPE_IQ2_XXS, 32, 0, 64, 0, {2, 1, 4, 16}, QN_K(unpack_iq2_xxs), QN_K(one_kept_iq2_32), NULL, &QN_K(kept_iq2_32)},
     {QN_DTYPE_IQ2_XS, 16, 0, 64, 0, {2, 1, 4, 18}, QN_K(unpack_iq2_xs), QN_K(one_kept_iq2_16), NULL, &QN_K(kept_iq2_16)},

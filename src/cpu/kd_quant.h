@@ -73,11 +73,13 @@ typedef struct qn_quant_few {
 } qn_quant_few;
 typedef void (*qn_few_fn)(const qn_quant_few *l);
 
-/* Another form for packed weights: nibbles that a table turns into codes, and scales; without a table pairs of bits, as in TQ2_0. */
+/* Another form for packed weights; blocks are of 256. */
 typedef struct qn_quant_kept {
-    const uint8_t *table;
-    int bytes, groups; /* of a block of 256 */
+    /* Of a block of a panel, `raw` as the type has it and unpacked. */
+    void (*keep)(const struct qn_quant_kept *k, const uint8_t *raw, const qn_quant_chunk *from, uint8_t *to);
     qn_unpack_fn unpack;
+    int bytes, groups;    /* of a block of one row */
+    const uint8_t *table; /* of the codes that nibbles stand for; NULL: no nibbles */
 } qn_quant_kept;
 
 enum { QN_SEGMENTS = 5 };
@@ -121,21 +123,21 @@ typedef struct qn_quant_next {
 void qn_quant_dots(const qn_quant_type *t, const qn_quant_chunk *w, int panels, const qn_quant_row *const *x, int n, int count,
                    float *sums, int step, const qn_quant_next *next);
 
-/* The same by tiles, where the level has them: n rows, a multiple of QN_TILE_ROWS, and QN_TILE_PANELS panels. They pay from so many
- * rows and so wide a group on; on AMX groups of 16 are faster without, where finishing a tile costs as much as the half that its
- * products save. */
+/* The same by tiles, where the level has them: n rows, a multiple of QN_TILE_ROWS, and QN_TILE_LEAST to QN_TILE_PANELS panels. They
+ * pay from so many rows and so wide a group on; on AMX groups of 16 are faster without, where finishing a tile costs as much as the
+ * half that its products save. */
 #if defined(QN_AT_amx)
 #define QN_HAS_TILES 1
-enum { QN_TILE_ROWS = 16, QN_TILE_PANELS = 4, QN_TILE_FROM = 16, QN_TILE_GROUP = 32 };
+enum { QN_TILE_ROWS = 16, QN_TILE_LEAST = 4, QN_TILE_PANELS = 4, QN_TILE_FROM = 16, QN_TILE_GROUP = 32 };
 #elif defined(QN_AT_i8mm) || defined(QN_AT_sve)
 #define QN_HAS_TILES 1
-enum { QN_TILE_ROWS = 4, QN_TILE_PANELS = 1, QN_TILE_FROM = 8, QN_TILE_GROUP = 16 };
+enum { QN_TILE_ROWS = 4, QN_TILE_LEAST = 1, QN_TILE_PANELS = 4, QN_TILE_FROM = 8, QN_TILE_GROUP = 16 };
 #else
 enum { QN_TILE_ROWS = 1, QN_TILE_PANELS = QN_DOT_PANELS, QN_TILE_FROM = 1 << 30, QN_TILE_GROUP = 32 };
 #endif
 #define qn_quant_tiles QN_K(quant_tiles)
-void qn_quant_tiles(const qn_quant_type *t, const qn_quant_chunk *w, const qn_quant_row *const *x, int n, int count, float *sums,
-                    int step);
+void qn_quant_tiles(const qn_quant_type *t, const qn_quant_chunk *w, int panels, const qn_quant_row *const *x, int n, int count,
+                    float *sums, int step);
 
 static inline int qn_quant_by_tiles(const qn_quant_type *t, int n) { return n >= QN_TILE_FROM && t->group >= QN_TILE_GROUP; }
 static inline int qn_quant_abreast(const qn_quant_type *t, int n) {

@@ -131,6 +131,9 @@ INLINE vf add_two(six_bits six, int u, vf d, vf dmin, vi low, vi high, const qn_
     return vf_fma(dmin * vf_from_byte(six.least[u / 4], u % 4 + 1), vf_set1(x->total[g + 1]), sum);
 }
 
+#ifdef QN_KEEPS_Q4_K
+UNPACK_ONLY(q4_k, 256, 144)
+#else
 /* The two groups that share their bytes at a time: all 64 words at once would not fit the registers. */
 INLINE vf q4_k_dot(const uint8_t *p, const uint8_t *next, int v, const qn_quant_row *x, int g, int offset, vf sum) {
     vf d = half_field(p, v), dmin = vf_zero() - half_field(p + 2 * QN_PANEL, v);
@@ -152,6 +155,7 @@ INLINE vf q4_k_dot(const uint8_t *p, const uint8_t *next, int v, const qn_quant_
     return sum;
 }
 UNPACK_DOT(q4_k, 256, 144, 32)
+#endif
 
 INLINE void q5_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     (void)b;
@@ -209,6 +213,9 @@ INLINE void q6_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     for (int g = 0; g < 16; g++) put_f(to->scale, g, v, d * vf_from_signed_byte(word(scales, g / 4, v), g % 4));
 }
 
+#ifdef QN_KEEPS_Q6_K
+UNPACK_ONLY(q6_k, 256, 210)
+#else
 /* Half a block at a time, whose eight groups share their bytes. */
 INLINE vf q6_k_dot(const uint8_t *p, const uint8_t *next, int v, const qn_quant_row *x, int g, int offset, vf sum) {
     const uint8_t *ql = p, *qh = p + 128 * QN_PANEL, *scales = p + 192 * QN_PANEL;
@@ -237,6 +244,7 @@ INLINE vf q6_k_dot(const uint8_t *p, const uint8_t *next, int v, const qn_quant_
     return sum;
 }
 UNPACK_DOT(q6_k, 256, 210, 16)
+#endif
 
 /* Two bits: element 128 h + 32 j + l is the j-th pair of byte 32 h + l. */
 INLINE void pairs_of_bits(const uint8_t *qs, int v, uint32_t (*codes)[QN_PANEL]) {

@@ -25,6 +25,14 @@ enum { QN_ROLLS_VECTORS = 0 };
 #define QN_UNROLL_GROUPS QN_UNROLL_BLOCK
 #endif
 
+/* Forms of their own for packed weights, see kd_kept.c. */
+#if defined(QN_SIMD_NEON) || defined(QN_SIMD_SVE)
+#define QN_KEEPS_Q4_K 1
+#endif
+#if defined(QN_SIMD_NEON)
+#define QN_KEEPS_Q6_K 1
+#endif
+
 /* Word i of a field of words. */
 INLINE vu word(const uint8_t *field, int i, int v) { return vu_load(field + (i * QN_PANEL + v * VF_N) * 4); }
 /* A field of one f16 a row. */
@@ -241,6 +249,12 @@ QN_KEPT_DECLARE(iq3_xxs)
 QN_KEPT_DECLARE(iq3_s)
 QN_KEPT_DECLARE(iq1_32)
 QN_KEPT_DECLARE(iq1_16)
+#ifdef QN_KEEPS_Q4_K
+QN_KEPT_DECLARE(q4_k)
+#endif
+#ifdef QN_KEEPS_Q6_K
+QN_KEPT_DECLARE(q6_k)
+#endif
 void QN_K(few_q8_0)(const qn_quant_few *l);
 void QN_K(few_q4_0)(const qn_quant_few *l);
 

@@ -9,8 +9,10 @@
  *   vi_dot4_upper(s, w, x) the same for the upper halves of w's bytes, in steps of 2^VI_UPPER_BITS: a sum of these, shifted down by that,
  *                          is exact
  *   vi_dot4_at(s, w, x, i) vi_dot4 with the bytes from 4 i on of x, and vi_dot4_upper_at; x has whole sixteens of them, i is constant
+ *   vf_times_at(a, x, i), vf_fma_at(a, x, i, s)   a * x[i], and s more; likewise of whole fours
  *   vi_sum_start(a)        a, from which sums go on that are made floats by vf_from_sum(s); they stay below 2^22
  *   vu_upper(w)            the upper halves of w's bytes       vu_join(a, b, mask)   a, which has no bit in mask, and the bits of b there
+ *   vu_tops(a, b, c)       the two upper bits of each byte, those of a before those of b and c; with NEON only
  *   vf_from_byte(w, i)     byte i, a constant, of every lane; vf_from_signed_byte
  *   vu_table16(t, w)       t[byte] for bytes below 16
  *   vu_pick16(t, i)        t[i] of a table of an even number of 16-bit entries */
@@ -151,10 +153,38 @@ static inline vi vi_dot4_upper_at(vi s, vu w, const int8_t *x, int i) { return v
 #endif
 
 #if defined(QN_SIMD_NEON)
+static inline vf vf_times_at(vf a, const float *x, int i) {
+    float32x4_t all = vld1q_f32(x + (i & ~3));
+    switch (i & 3) {
+    case 0: return (vf)vmulq_laneq_f32((float32x4_t)a, all, 0);
+    case 1: return (vf)vmulq_laneq_f32((float32x4_t)a, all, 1);
+    case 2: return (vf)vmulq_laneq_f32((float32x4_t)a, all, 2);
+    default: return (vf)vmulq_laneq_f32((float32x4_t)a, all, 3);
+    }
+}
+static inline vf vf_fma_at(vf a, const float *x, int i, vf sum) {
+    float32x4_t all = vld1q_f32(x + (i & ~3));
+    switch (i & 3) {
+    case 0: return (vf)vfmaq_laneq_f32((float32x4_t)sum, (float32x4_t)a, all, 0);
+    case 1: return (vf)vfmaq_laneq_f32((float32x4_t)sum, (float32x4_t)a, all, 1);
+    case 2: return (vf)vfmaq_laneq_f32((float32x4_t)sum, (float32x4_t)a, all, 2);
+    default: return (vf)vfmaq_laneq_f32((float32x4_t)sum, (float32x4_t)a, all, 3);
+    }
+}
+#else
+static inline vf vf_times_at(vf a, const float *x, int i) { return a * vf_set1(x[i]); }
+static inline vf vf_fma_at(vf a, const float *x, int i, vf sum) { return vf_fma(a, vf_set1(x[i]), sum); }
+#endif
+
+#if defined(QN_SIMD_NEON)
 static inline vu vu_join(vu low, vu high, uint32_t mask) {
     return (vu)vbslq_u32(vdupq_n_u32(mask), (uint32x4_t)high, (uint32x4_t)low);
 }
 static inline vu vu_upper(vu w) { return (vu)vshrq_n_u8((uint8x16_t)w, 4); }
+static inline vu vu_tops(vu a, vu b, vu c) {
+    uint8x16_t four = vsriq_n_u8(vsriq_n_u8((uint8x16_t)a, (uint8x16_t)b, 2), (uint8x16_t)c, 4);
+    return (vu)vshrq_n_u8(four, 2);
+}
 /* The byte becomes the end of 2^23, whose last bit is worth 1. */
 static inline vf vf_byte_on(vu w, int i, float less) {
     return vf_of_bits((vi)vu_join(vu_set1(0x4b000000u), w >> (8 * i), 255u)) - vf_set1(less);

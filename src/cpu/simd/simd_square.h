@@ -2,27 +2,26 @@
  * one row and eight of the next. Longer registers hold several pairs of rows.
  *
  *   vu_pair_low, vu_pair_high    words a and b of VF_N rows: the pairs of the first half of these, and of the last
- *   vu_pair_rows(a, b, to)       sixteen bytes of two rows as two pairs, the same one in every quarter
+ *   vu_pair_rows(a, b, ...)      sixteen bytes of two rows as two pairs in memory
+ *   vu_pair_load(p)              a pair, the same in every quarter
  *   vi_dot_pairs(s, x, w)        s + the products of the rows of x with the rows of w
  *
  * Sums of a pair x with the pairs of w:
  *
  *   vf_pair_low, vf_pair_high    from those of x's first row and those of its second, in the order of w's rows: with low and with high
  *   vf_of_first, vf_of_second    back: those of the first row, those of the second
- *   vf_pair_of(a, b)             *a for the first row, *b for the second */
+ *   vf_pair_rows(a, b, to, step) four numbers of the first row and of the second as four pairs in memory; vf_pair_load */
 #ifndef QN_CPU_SIMD_SIMD_SQUARE_H
 #define QN_CPU_SIMD_SIMD_SQUARE_H
+
+#include <arm_neon.h>
 
 #include "cpu/simd/simd_dot.h"
 
 #if defined(QN_SIMD_SVE)
 static inline vu vu_pair_low(vu a, vu b) { return svzip1_u32(a, b); }
 static inline vu vu_pair_high(vu a, vu b) { return svzip2_u32(a, b); }
-static inline void vu_pair_rows(const int8_t *a, const int8_t *b, vu to[2]) {
-    svint64_t x = svreinterpret_s64_s8(svld1rq_s8(svptrue_b8(), a)), y = svreinterpret_s64_s8(svld1rq_s8(svptrue_b8(), b));
-    to[0] = svreinterpret_u32_s64(svtrn1_s64(x, y));
-    to[1] = svreinterpret_u32_s64(svtrn2_s64(x, y));
-}
+static inline vu vu_pair_load(const void *p) { return svld1rq_u32(VF_ALL, p); }
 #if defined(__clang__)
 static inline vi vi_dot_pairs(vi s, vu x, vu w) { return svmmla_s32(s, svreinterpret_s8_u32(x), svreinterpret_s8_u32(w)); }
 #else /* by its name for the reason of vf_fma_stay */
@@ -36,15 +35,11 @@ static inline vf vf_pair_low(vf a, vf b) { return VF_TWOS(svzip1_f64, a, b); }
 static inline vf vf_pair_high(vf a, vf b) { return VF_TWOS(svzip2_f64, a, b); }
 static inline vf vf_of_first(vf low, vf high) { return VF_TWOS(svuzp1_f64, low, high); }
 static inline vf vf_of_second(vf low, vf high) { return VF_TWOS(svuzp2_f64, low, high); }
-static inline vf vf_pair_of(const float *a, const float *b) { return VF_TWOS(svtrn1_f64, vf_set1(*a), vf_set1(*b)); }
+static inline vf vf_pair_load(const float *p) { return svld1rq_f32(VF_ALL, p); }
 #else
 static inline vu vu_pair_low(vu a, vu b) { return (vu)vzip1q_u32((uint32x4_t)a, (uint32x4_t)b); }
 static inline vu vu_pair_high(vu a, vu b) { return (vu)vzip2q_u32((uint32x4_t)a, (uint32x4_t)b); }
-static inline void vu_pair_rows(const int8_t *a, const int8_t *b, vu to[2]) {
-    int64x2_t x = vreinterpretq_s64_s8(vld1q_s8(a)), y = vreinterpretq_s64_s8(vld1q_s8(b));
-    to[0] = (vu)vzip1q_s64(x, y);
-    to[1] = (vu)vzip2q_s64(x, y);
-}
+static inline vu vu_pair_load(const void *p) { return vu_load(p); }
 static inline vi vi_dot_pairs(vi s, vu x, vu w) {
     __asm__("smmla %0.4s, %1.16b, %2.16b" : "+w"(s) : "w"(x), "w"(w));
     return s;
@@ -53,12 +48,22 @@ static inline vf vf_pair_low(vf a, vf b) { return (vf)vzip1q_f64((float64x2_t)a,
 static inline vf vf_pair_high(vf a, vf b) { return (vf)vzip2q_f64((float64x2_t)a, (float64x2_t)b); }
 static inline vf vf_of_first(vf low, vf high) { return vf_pair_low(low, high); }
 static inline vf vf_of_second(vf low, vf high) { return vf_pair_high(low, high); }
-/* Compilers would put four numbers into their places one by one. */
-static inline vf vf_pair_of(const float *a, const float *b) {
-    float32x4_t both;
-    __asm__("zip1 %0.4s, %1.4s, %2.4s" : "=w"(both) : "w"(*a), "w"(*b));
-    return (vf)vzip1q_f32(both, both);
-}
+static inline vf vf_pair_load(const float *p) { return vf_load(p); }
 #endif
+
+static inline void vu_pair_rows(const int8_t *a, const int8_t *b, int8_t *first, int8_t *second) {
+    int64x2_t x = vreinterpretq_s64_s8(vld1q_s8(a)), y = vreinterpretq_s64_s8(vld1q_s8(b));
+    vst1q_s8(first, vreinterpretq_s8_s64(vzip1q_s64(x, y)));
+    vst1q_s8(second, vreinterpretq_s8_s64(vzip2q_s64(x, y)));
+}
+static inline void vf_pair_rows(const float *a, const float *b, float *to, int step) {
+    float32x4_t x = vld1q_f32(a), y = vld1q_f32(b);
+    float64x2_t low[2] = {vreinterpretq_f64_f32(vzip1q_f32(x, x)), vreinterpretq_f64_f32(vzip1q_f32(y, y))};
+    float64x2_t high[2] = {vreinterpretq_f64_f32(vzip2q_f32(x, x)), vreinterpretq_f64_f32(vzip2q_f32(y, y))};
+    vst1q_f32(to, vreinterpretq_f32_f64(vzip1q_f64(low[0], low[1])));
+    vst1q_f32(to + step, vreinterpretq_f32_f64(vzip2q_f64(low[0], low[1])));
+    vst1q_f32(to + 2 * step, vreinterpretq_f32_f64(vzip1q_f64(high[0], high[1])));
+    vst1q_f32(to + 3 * step, vreinterpretq_f32_f64(vzip2q_f64(high[0], high[1])));
+}
 
 #endif
