@@ -240,7 +240,15 @@ static inline vu vu_pick16(const uint16_t *t, vu i) {
 
 /* Over the lanes. */
 static inline vi vi_add(vi a, vi b) { return a + b; }
+#if defined(QN_SIMD_AVX512)
+static inline vi vi_max(vi a, vi b) { return (vi)_mm512_max_epi32((__m512i)a, (__m512i)b); }
+#elif defined(QN_SIMD_AVX2)
+static inline vi vi_max(vi a, vi b) { return (vi)_mm256_max_epi32((__m256i)a, (__m256i)b); }
+#elif defined(QN_SIMD_NEON)
+static inline vi vi_max(vi a, vi b) { return (vi)vmaxq_s32((int32x4_t)a, (int32x4_t)b); }
+#else
 static inline vi vi_max(vi a, vi b) { return (a & (a > b)) | (b & ~(a > b)); }
+#endif
 static inline int32_t vi_total(vi a) {
     VI_FOLD(a, vi_add);
     return a[0];
