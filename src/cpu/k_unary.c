@@ -1,7 +1,7 @@
-/* unary and unary_back in f32, f16 and bf16 over dense tensors: a row of unary.def is an expression here, computed in f32. xielu, which
- * has parameters, is left to the reference. */
+/* unary, unary_back, unary_back2 and math_back2 in f32, f16 and bf16 over dense tensors: a row of unary.def is an expression here, computed
+ * in f32. xielu, which has parameters, is left to the reference. */
 #include "cpu/k_past.h"
-#include "cpu/simd/simd_act.h"
+#include "cpu/simd/simd_second.h"
 
 typedef void (*run_fn)(char *y, const char *g, const char *x, int64_t n);
 
@@ -13,6 +13,8 @@ enum { AHEAD = 1024 };
 #define FORWARD_ASK(g) ((void)(g))
 #define BACKWARD(name, g, x) ((g)*d_##name(x))
 #define BACKWARD_ASK(g) __builtin_prefetch(g, 0, 3)
+#define SECOND(name, g, x) ((g)*s_##name(x))
+#define SECOND_ASK(g) BACKWARD_ASK(g)
 #define LOOP(way, name, type, label, ahead, load, loadn, store, storen)                       \
     static void way##_##name##_##label(char *yp, const char *gp, const char *xp, int64_t n) { \
         type *y = (type *)yp;                                                                 \
@@ -31,17 +33,31 @@ enum { AHEAD = 1024 };
     LOOP(way, name, float, past, QN_PAST_AHEAD, vf_load, vf_loadn, qn_past_store, vf_storen) \
     LOOP(way, name, uint16_t, f16, AHEAD, vf_load_h, vf_load_hn, vf_store_h, vf_store_hn)    \
     LOOP(way, name, uint16_t, bf16, AHEAD, vf_load_b, vf_load_bn, vf_store_b, vf_store_bn)
-#define BOTH(name) LOOPS(FORWARD, name) LOOPS(BACKWARD, name)
-VF_EACH_ACT(BOTH)
+#define ALL(name) LOOPS(FORWARD, name) LOOPS(BACKWARD, name) LOOPS(SECOND, name)
+#define BEND(name) LOOPS(SECOND, name)
+VF_EACH_ACT(ALL)
+VF_EACH_MATH(BEND)
 
-#define ENTRY(name) \
-    [QN_UNARY_##name] = {FORWARD_##name##_f32, FORWARD_##name##_f16, FORWARD_##name##_bf16, FORWARD_##name##_past},
+#define ENTRIES(way, name) \
+    { way##_##name##_f32, way##_##name##_f16, way##_##name##_bf16, way##_##name##_past }
+#define ENTRY(name) [QN_UNARY_##name] = ENTRIES(FORWARD, name),
 static const run_fn forward[QN_UNARY_COUNT][4] = {VF_EACH_ACT(ENTRY)};
 #undef ENTRY
-#define ENTRY(name) \
-    [QN_UNARY_##name] = {BACKWARD_##name##_f32, BACKWARD_##name##_f16, BACKWARD_##name##_bf16, BACKWARD_##name##_past},
+#define ENTRY(name) [QN_UNARY_##name] = ENTRIES(BACKWARD, name),
 static const run_fn backward[QN_UNARY_COUNT][4] = {VF_EACH_ACT(ENTRY)};
 #undef ENTRY
+#define ENTRY(name) [QN_UNARY_##name] = ENTRIES(SECOND, name),
+static const run_fn second[QN_UNARY_COUNT][4] = {VF_EACH_ACT(ENTRY)};
+#undef ENTRY
+#define ENTRY(name) [QN_MATH_##name] = ENTRIES(SECOND, name),
+static const run_fn math_second[QN_MATH_COUNT][4] = {VF_EACH_MATH(ENTRY)};
+#undef ENTRY
+
+/* The loops of a call's function; none of them is there when it has no expression. */
+static const run_fn *loops_of(const qn_call *c) {
+    if (c->op == QN_OP_math_back2) return math_second[c->subop];
+    return (c->op == QN_OP_unary ? forward : c->op == QN_OP_unary_back ? backward : second)[c->subop];
+}
 
 /* For ops that end in an activation. */
 #define qn_unary_row QN_K(unary_row)
@@ -78,7 +94,7 @@ static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part)
         return;
     }
     if (size == 4) {
-        run_fn past = (c->op == QN_OP_unary ? forward : backward)[c->subop][PAST];
+        run_fn past = loops_of(c)[PAST];
         int64_t head = -(int64_t)(uintptr_t)y / 4 & (VF_N - 1); /* elements before the first whole vector */
         if (head > n) head = n;
         inner(y, gp, xp, head);
@@ -87,7 +103,8 @@ static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part)
     qn_past_end();
 }
 
-static int prepare(const qn_call *c, qn_cpu_step *s, const run_fn *by_dtype, const char *name) {
+static int prepare(const qn_call *c, qn_cpu_step *s, const char *name) {
+    const run_fn *by_dtype = loops_of(c);
     uint32_t d = c->dst[0]->dtype;
     int which = d == QN_DTYPE_F32 ? 0 : d == QN_DTYPE_F16 ? 1 : d == QN_DTYPE_BF16 ? 2 : -1;
     if (which < 0 || !by_dtype[which] || !qn_cpu_is_dense(c->dst[0])) return 0;
@@ -100,5 +117,7 @@ static int prepare(const qn_call *c, qn_cpu_step *s, const run_fn *by_dtype, con
     return qn_cpu_by_rows(s, name, run, (s->n[0] + CHUNK - 1) / CHUNK, CHUNK * 2.0 * (double)s->n[1], CHUNK * 20.0);
 }
 
-int QN_K(unary)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, forward[c->subop], "unary"); }
-int QN_K(unary_back)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, backward[c->subop], "unary_back"); }
+int QN_K(unary)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, "unary"); }
+int QN_K(unary_back)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, "unary_back"); }
+int QN_K(unary_back2)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, "unary_back2"); }
+int QN_K(math_back2)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, "math_back2"); }
