@@ -1,4 +1,4 @@
-/* cache_attention and attention_merge.
+/* cache_attention, attention_merge and mask_tiles.
  *
  * One query over a ring cache is attention over all its slots, of which those count that hold a position the query sees: the order of
  * slots is not that of positions, but a sum does not care. Codes are decoded a block of keys at a time. What all parts need is made by
@@ -257,4 +257,61 @@ int QN_K(attention_merge)(const qn_call *c, qn_cpu_step *s) {
                    100.0 * (double)parts);
     s->workspace = (size_t)(s->parts[0] * parts) * sizeof(double);
     return 1;
+}
+
+/* ---- mask_tiles: a tile is looked at until it can only be 1 */
+
+static int any_lane(vi mask) {
+    float lane[VF_N];
+    uint32_t bits[VF_N], any = 0;
+    vf_store(lane, vf_of_bits(mask));
+    memcpy(bits, lane, sizeof bits);
+    for (int i = 0; i < VF_N; i++) any |= bits[i];
+    return any != 0;
+}
+
+/* Lanes beyond the tile are loaded as 0, which is seen: -Inf is added to them. */
+QN_INLINE int tile_class(uint32_t dtype, const char *row, int64_t step, int64_t rows, int64_t columns) {
+    int seen = 0, plain = 1;
+    float beyond[2 * VF_N];
+    for (int i = 0; i < 2 * VF_N; i++) beyond[i] = i < VF_N ? 0 : -INFINITY;
+    for (int64_t r = 0; r < rows && (plain || !seen); r++, row += step) {
+        vi open = vi_set1(0), other = vi_set1(0);
+        for (int64_t i = 0; i < columns; i += VF_N) {
+            int some = columns - i < VF_N ? (int)(columns - i) : VF_N;
+            vf v = qn_lanes_at(dtype, row, i, columns);
+            open |= ~(v + vf_load(beyond + VF_N - some) <= vf_set1(-1e30f)); /* what lies at or below this is no score */
+            other |= v != vf_zero();
+        }
+        seen |= any_lane(open);
+        plain &= !any_lane(other);
+    }
+    return plain ? 2 : seen;
+}
+
+static void run_tiles(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    const qn_attr_mask_tiles *at = c->attr;
+    const qn_tensor *m = c->src[0], *y = c->dst[0];
+    int64_t across = qn_ne(y, 0), down = qn_ne(y, 1), lines = qn_tensor_count(y) / across,
+            size = m->dtype == QN_DTYPE_F32 ? 4 : 2;
+    (void)phase;
+    for (int64_t l = qn_cpu_cut(lines, s->parts[0], part), end = qn_cpu_cut(lines, s->parts[0], part + 1); l < end; l++) {
+        int64_t first = l % down * at->rows, rows = qn_ne(m, 1) - first < at->rows ? qn_ne(m, 1) - first : at->rows;
+        const char *row = qn_at(m, qn_off4(m, l / down / qn_ne(y, 2), l / down % qn_ne(y, 2), first, 0));
+        uint8_t *to = (uint8_t *)qn_at(y, l * across);
+        for (int64_t j = 0; j < across; j++) {
+            int whole = qn_ne(m, 0) - j * at->columns >= at->columns;
+#define CLASS(d) to[j] = (uint8_t)(whole ? tile_class(d, row + j * at->columns * size, qn_nb(m, 1), rows, at->columns) : 1)
+            QN_BY_FLOAT(m->dtype, CLASS);
+#undef CLASS
+        }
+    }
+}
+
+int QN_K(mask_tiles)(const qn_call *c, qn_cpu_step *s) {
+    const qn_tensor *m = c->src[0], *y = c->dst[0];
+    if (qn_tensor_count(y) == 0 || !qn_lanes_rows(m) || !qn_cpu_is_dense(y)) return 0;
+    int64_t lines = qn_tensor_count(y) / qn_ne(y, 0);
+    double bytes = (double)qn_tensor_count(m) * (m->dtype == QN_DTYPE_F32 ? 4 : 2);
+    return qn_cpu_by_rows(s, "mask_tiles", run_tiles, lines, bytes / (double)lines, 0);
 }

@@ -1,7 +1,8 @@
 /* Copies with an index map on each axis: pad, pad_back without wrapping, pad_reflect_1d, roll; and rows of one value: fill, one_hot.
  * Rows that lie side by side go in runs; elements are bytes here, whatever they mean. Rows of which a part is kept: diag_mask_inf,
- * diag_mask_zero, tri, attention_mask. Copies side by side: join. A region of a copy written or added onto: set, acc; or of zeros:
- * view_back. The gradient of a sum or mean, which is a value or a row again and again: reduce_back. */
+ * diag_mask_zero, tri, attention_mask; or of which one element is: diag. Copies side by side: join. A region of a copy written or
+ * added onto: set, acc; or of zeros: view_back. The gradient of a sum or mean, which is a value or a row again and again:
+ * reduce_back. */
 #include <math.h>
 
 #include "cpu/k_copy.h"
@@ -260,6 +261,24 @@ int QN_K(diag_mask_inf)(const qn_call *c, qn_cpu_step *s) { return prepare_diago
 int QN_K(diag_mask_zero)(const qn_call *c, qn_cpu_step *s) { return prepare_diagonal(c, s, "diag_mask_zero rows"); }
 int QN_K(attention_mask)(const qn_call *c, qn_cpu_step *s) { return by_rows(s, "attention_mask rows", run_diagonal, c->dst[0]); }
 int QN_K(tri)(const qn_call *c, qn_cpu_step *s) { return prepare_diagonal(c, s, "tri rows"); }
+
+/* ---- diag: element `row` of all rows of a is on the diagonal in row `row` of all rows of y */
+
+static void run_diag(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    const qn_tensor *y = c->dst[0];
+    int64_t size = qn_op_dtype_bytes(y->dtype);
+    qn_rows it;
+    (void)phase;
+    EACH_ROW(it, y) {
+        char *to = qn_row(&it, y);
+        memset(to, 0, (size_t)(it.n * size));
+        memcpy(to + it.row % it.n * size, qn_at(c->src[0], it.row * size), (size_t)size);
+    }
+}
+
+int QN_K(diag)(const qn_call *c, qn_cpu_step *s) {
+    return qn_cpu_is_dense(c->src[0]) && by_rows(s, "diag rows", run_diag, c->dst[0]);
+}
 
 /* ---- join: each source is a copy into its place, and they are shared out together */
 

@@ -1,5 +1,6 @@
-/* Sums over any axes of dense f32: reduce (sum and mean), repeat_back, sum_rows, sum, mean. Axes that are summed and axes that stay
- * are merged with their neighbours; what is left is at most a few alternating groups, of which the innermost decides the loop. */
+/* Sums over any axes of dense f32: reduce (sum and mean), repeat_back, sum_rows, sum, mean; and count_equal. Axes that are summed and
+ * axes that stay are merged with their neighbours; what is left is at most a few alternating groups, of which the innermost decides
+ * the loop. */
 #include "cpu/kernel.h"
 #include "cpu/simd/simd_wide.h"
 
@@ -218,3 +219,46 @@ KERNEL(repeat_back, describe_repeat_back)
 KERNEL(sum_rows, describe_rows)
 KERNEL(mean, describe_mean)
 KERNEL(sum, describe_all)
+
+/* ---- count_equal: parts count apart, and a second phase adds up */
+
+/* n is below 2^31, so no lane's count overflows. */
+static int64_t count_run(const char *a, const char *b, int64_t n) {
+    const float *p = (const float *)(const void *)a,
+                *q = (const float *)(const void *)b; /* bits are loaded, whatever they mean */
+    vi same = vi_set1(0);
+    int32_t lane[VF_N], one, other;
+    int64_t i = 0, count = 0;
+    for (; i + VF_N <= n; i += VF_N) same -= vi_bits(vf_load(p + i)) == vi_bits(vf_load(q + i));
+    memcpy(lane, &same, sizeof lane);
+    for (int k = 0; k < VF_N; k++) count += lane[k];
+    for (; i < n; i++) {
+        memcpy(&one, a + i * 4, 4);
+        memcpy(&other, b + i * 4, 4);
+        count += one == other;
+    }
+    return count;
+}
+
+static void run_count(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    int64_t *counts = c->workspace, n = qn_tensor_count(c->src[0]), pieces = (n + PIECE - 1) / PIECE, all = 0;
+    if (phase == 1) {
+        for (int64_t i = 0; i < s->parts[0]; i++) all += counts[i];
+        memcpy(qn_at(c->dst[0], 0), &all, sizeof all);
+        return;
+    }
+    for (int64_t i = qn_cpu_cut(pieces, s->parts[0], part), end = qn_cpu_cut(pieces, s->parts[0], part + 1); i < end; i++)
+        all += count_run(qn_at(c->src[0], i * PIECE * 4), qn_at(c->src[1], i * PIECE * 4),
+                         n - i * PIECE < PIECE ? n - i * PIECE : PIECE);
+    counts[part] = all;
+}
+
+int QN_K(count_equal)(const qn_call *c, qn_cpu_step *s) {
+    int64_t n = qn_tensor_count(c->src[0]);
+    if (n == 0 || !qn_cpu_is_dense(c->src[0]) || !qn_cpu_is_dense(c->src[1])) return 0;
+    qn_cpu_by_rows(s, "count_equal", run_count, (n + PIECE - 1) / PIECE, PIECE * 8.0, 0);
+    s->n_phases = 2;
+    s->parts[1] = 1;
+    s->workspace = (size_t)s->parts[0] * sizeof(int64_t);
+    return 1;
+}

@@ -98,6 +98,16 @@ static inline vd vd_exp(vd x) {
 }
 
 /* Two vd as a vf, each lane rounded once. */
+#if defined(__AVX512F__)
+static inline vf vf_of_wide(vd low, vd high) {
+    __m512 first = _mm512_castps256_ps512(_mm512_cvtpd_ps((__m512d)low));
+    return (vf)_mm512_insertf32x8(first, _mm512_cvtpd_ps((__m512d)high), 1);
+}
+#elif defined(__AVX2__)
+static inline vf vf_of_wide(vd low, vd high) {
+    return (vf)_mm256_set_m128(_mm256_cvtpd_ps((__m256d)high), _mm256_cvtpd_ps((__m256d)low));
+}
+#else
 static inline vf vf_of_wide(vd low, vd high) {
     float t[VF_N];
     for (int i = 0; i < VF_N / 2; i++) {
@@ -106,6 +116,7 @@ static inline vf vf_of_wide(vd low, vd high) {
     }
     return vf_load(t);
 }
+#endif
 
 /* Halves of the lanes are added until one is left. */
 static inline double vd_sum(vd a) {
