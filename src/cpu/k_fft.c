@@ -1,4 +1,4 @@
-/* fft of f32, f16 and bf16 rows, of any length, in f32; c64 is left to the reference. Many rows run side by side, one in each
+/* fft of f32, f16, bf16 and c64 rows, of any length, in f32; numbers of c64 are pairs of floats. Many rows run side by side, one in each
  * lane; few long ones each as a matrix. A length with a large prime factor is done by Bluestein's identity, as in the
  * reference: a convolution with a chirp, in transforms of a power of two. Roots are made once in a run, as products of two
  * doubles each, so that they are exact to f32. */
@@ -29,6 +29,19 @@ typedef struct plan {
     qn_fft_lanes lanes;
     qn_fft_split split;
 } plan;
+
+/* A tensor of c64 as the floats it is made of, which lie as pairs; others as they are. */
+static qn_tensor as_floats(const qn_tensor *t) {
+    qn_tensor f = *t;
+    if (t->dtype != QN_DTYPE_C64) return f;
+    f.dtype = QN_DTYPE_F32;
+    f.shape[f.rank] = 2;
+    f.stride[f.rank++] = 4;
+    return f;
+}
+static int32_t layout_of(const qn_call *c) {
+    return c->src[0]->dtype == QN_DTYPE_C64 ? 1 : ((const qn_attr_fft *)c->attr)->layout;
+}
 
 static int64_t row_length(const qn_tensor *x, int32_t layout) { return layout == 1 ? qn_ne(x, 1) : qn_ne(x, 0) / 2; }
 
@@ -96,8 +109,9 @@ static size_t place(plan *p, float *base) {
 
 static void plan_of(const qn_call *c, plan *p) {
     const qn_attr_fft *at = c->attr;
-    *p = (plan){.n = row_length(c->src[0], at->layout), .sign = at->inverse ? -1.0f : 1.0f, .scale = 1};
-    p->rows = qn_tensor_count(c->src[0]) / (2 * p->n);
+    qn_tensor x = as_floats(c->src[0]);
+    *p = (plan){.n = row_length(&x, layout_of(c)), .sign = at->inverse ? -1.0f : 1.0f, .scale = 1};
+    p->rows = qn_tensor_count(&x) / (2 * p->n);
     if (at->norm == 2) p->scale = (float)(1 / sqrt((double)p->n));
     else if (at->norm == (at->inverse ? 1 : 3)) p->scale = (float)(1 / (double)p->n);
     choose(p);
@@ -272,8 +286,8 @@ typedef struct ends {
 } ends;
 
 static ends ends_of(const qn_call *c, const plan *p) {
-    int32_t layout = ((const qn_attr_fft *)c->attr)->layout;
-    ends e = {rows_of(c->src[0], layout, p->n), rows_of(c->dst[0], layout, p->n)};
+    qn_tensor x = as_floats(c->src[0]), y = as_floats(c->dst[0]);
+    ends e = {rows_of(&x, layout_of(c), p->n), rows_of(&y, layout_of(c), p->n)};
     e.from.line.im_by = p->sign;
     e.to.line.re_by = p->scale;
     e.to.line.im_by = p->scale * p->sign;
@@ -372,10 +386,12 @@ static int is_tight(const qn_tensor *t, int32_t layout) {
 }
 
 int QN_K(fft)(const qn_call *c, qn_cpu_step *s) {
-    int32_t layout = ((const qn_attr_fft *)c->attr)->layout;
+    int32_t layout = layout_of(c);
     plan p;
-    if (qn_tensor_count(c->src[0]) == 0 || !is_tight(c->src[0], layout) || !is_tight(c->dst[0], layout)) return 0;
-    if (row_length(c->src[0], layout) > MOST / 4 || qn_tensor_count(c->src[0]) > (int64_t)1 << 40) return 0;
+    if (c->src[0]->dtype == QN_DTYPE_C64 && c->src[0]->rank == QN_MAX_RANK) return 0; /* no axis is left for the pairs */
+    qn_tensor x = as_floats(c->src[0]), y = as_floats(c->dst[0]);
+    if (qn_tensor_count(&x) == 0 || !is_tight(&x, layout) || !is_tight(&y, layout)) return 0;
+    if (row_length(&x, layout) > MOST / 4 || qn_tensor_count(&x) > (int64_t)1 << 40) return 0;
     plan_of(c, &p);
     size_t floats = place(&p, NULL);
     double work = 5.0 * (double)p.m * log2((double)p.m + 1) * (p.chirped ? 2 : 1) * (double)p.rows;
