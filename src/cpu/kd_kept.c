@@ -81,6 +81,7 @@ const qn_quant_kept QN_K(kept_pairs) = {keep_pairs, QN_K(unpack_tq2_0), 66, 8, N
 
 /* ---- Forms for Arm, where one row of activations waits for instructions, not for memory. Vectors go through a block by twos: what one
  * adds to its sum waits for what it added before, and the bytes of the row are read once for both. */
+#ifdef QN_KEEPS_Q4_K
 
 enum { ABREAST = 2 };
 
@@ -106,7 +107,6 @@ INLINE void one_abreast(const qn_quant_line *l, abreast_fn dot, int size) {
 
 /* Q4_K: scales and minima as the floats they become. It takes a third more bytes, and of the instructions for one row a third fewer: half
  * of them made floats of six bits. */
-#ifdef QN_KEEPS_Q4_K
 
 static void keep_floats(const qn_quant_kept *k, const uint8_t *raw, const qn_quant_chunk *from, uint8_t *to) {
     (void)raw;
@@ -159,7 +159,6 @@ INLINE void q4_k_abreast(const uint8_t *p, int v, const qn_quant_row *x, int off
 }
 static const uint8_t codes_plain[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 KEPT_ABREAST(q4_k, 192, 8, keep_floats, codes_plain)
-#endif
 
 /* Q6_K with NEON: the sixteen codes of a group are three words of a row with a code in six bits of each byte, and in the two upper bits of
  * their bytes, from the first word down, the bits of the fourth: six instructions where the file's own form takes eleven. Scales are halves
@@ -225,6 +224,7 @@ INLINE void q6_k_abreast(const uint8_t *p, int v, const qn_quant_row *x, int off
     }
 }
 KEPT_ABREAST(q6_k, 226, 16, keep_sixes, NULL)
+#endif
 #endif
 
 void qn_quant_keep(const qn_quant_type *t, const uint8_t *rows, int64_t step, int n, int64_t blocks, uint8_t *panel) {

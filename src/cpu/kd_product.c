@@ -27,7 +27,7 @@ int qn_quant_describe(qn_quant_product *p, const qn_tensor *weights, const qn_te
 static size_t chunk_bytes(const qn_quant_product *p) { return (size_t)(QN_CHUNK / p->block * p->bytes * QN_PANEL); }
 
 /* What a part has for itself: unpacked panels, a chunk that is packed on the way, sums. */
-enum { UNPACKED = QN_DOT_PANELS_ONE > QN_TILE_PANELS ? QN_DOT_PANELS_ONE : QN_TILE_PANELS }; /* the most that go abreast */
+enum { ONE = QN_DOT_PANELS_ONE, TILE = QN_TILE_PANELS, UNPACKED = ONE > TILE ? ONE : TILE }; /* as many as go abreast */
 static size_t sums_at(const qn_quant_product *p) {
     return in_lines(UNPACKED * sizeof(qn_quant_chunk)) + in_lines(chunk_bytes(p));
 }

@@ -76,7 +76,7 @@ qn_status qn_infer_gated_delta_net(qn_infer_call *c) {
 
 qn_status qn_infer_gated_delta_net_back(qn_infer_call *c) {
     delta z;
-    int64_t d[2];
+    int64_t d[2] = {0, 0};
     delta_open(&z, c->src + 1, ((const qn_attr_gated_delta_net_back *)c->attr)->k);
     QN_TRY(check_shapes(c, 1, &z));
     QN_TRY(packed_extents(c, &z, d));
