@@ -425,12 +425,10 @@ static void run_view_back(const qn_call *c, const qn_cpu_step *s, int phase, int
         qn_copy_units(&l, qn_cpu_cut(l.units, parts, part), qn_cpu_cut(l.units, parts, part + 1));
 }
 
-int QN_K(view_back)(const qn_call *c, qn_cpu_step *s) {
+static int prepare_distinct(const qn_call *c, qn_cpu_step *s, const qn_tensor *window) {
     const qn_tensor *g = c->src[0], *y = c->dst[0];
     qn_copy_loops l;
-    if (is_empty(g) || is_empty(y) || !qn_cpu_is_dense(y)) return 0;
-    qn_tensor window = window_of(c);
-    if (!is_distinct(&window) || !qn_copy_plan(&window, g, &l)) return 0;
+    if (!qn_copy_plan(window, g, &l)) return 0;
     double size = (double)qn_op_dtype_bytes(y->dtype);
     int64_t n = qn_tensor_count(y), some = qn_tensor_count(g);
     qn_cpu_by_rows(s, "view_back copy", run_view_back, l.units, 2 * size * (double)some / (double)l.units, 0);
@@ -439,6 +437,60 @@ int QN_K(view_back)(const qn_call *c, qn_cpu_step *s) {
     s->parts[1] = s->parts[0];
     s->parts[0] = qn_cpu_parts(n, size, 0);
     return 1;
+}
+
+/* ---- view_back of windows whose rows fall onto each other, f32: rows are added from first to last. Columns are shared out where steps
+ * from row to row are whole numbers of something no shorter than a row, so that what falls together was in one column. */
+
+static int is_columned(const qn_tensor *window) {
+    int64_t pitch = 0;
+    for (int i = 0; i < window->rank - 1; i++) {
+        int64_t rest = window->shape[i] > 1 ? window->stride[i] : 0;
+        if (rest < 0) rest = -rest;
+        while (rest) { /* the greatest common divisor of all steps */
+            int64_t next = pitch % rest;
+            pitch = rest;
+            rest = next;
+        }
+    }
+    return pitch == 0 || pitch >= qn_ne(window, 0) * 4;
+}
+
+static void run_view_add(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    const qn_tensor *y = c->dst[0], *g = c->src[0];
+    qn_tensor window = window_of(c);
+    int64_t parts = s->parts[phase], n = qn_ne(g, 0), groups = (n + VF_N - 1) / VF_N;
+    int64_t first = phase ? qn_cpu_cut(groups, parts, part) * VF_N : qn_cpu_cut(qn_tensor_count(y), parts, part) * 4;
+    int64_t end = phase ? qn_cpu_cut(groups, parts, part + 1) * VF_N : qn_cpu_cut(qn_tensor_count(y), parts, part + 1) * 4;
+    qn_rows it;
+    if (phase == 0) {
+        memset(qn_at(y, first), 0, (size_t)(end - first));
+        return;
+    }
+    if (end > n) end = n;
+    for (qn_rows_begin(&it, g->rank, g->shape); it.live; qn_rows_next(&it)) {
+        char *to = qn_row(&it, &window);
+        for (int64_t i = first; i < end; i += VF_N)
+            qn_lanes_put_at(QN_DTYPE_F32, to, i,
+                            qn_lanes_at(QN_DTYPE_F32, to, i, end) + qn_lanes_at(g->dtype, qn_row(&it, g), i, end), end);
+    }
+}
+
+static int prepare_added(const qn_call *c, qn_cpu_step *s, const qn_tensor *window) {
+    const qn_tensor *g = c->src[0], *y = c->dst[0];
+    int64_t groups = (qn_ne(g, 0) + VF_N - 1) / VF_N, n = qn_tensor_count(y);
+    if (y->dtype != QN_DTYPE_F32 || !qn_lanes_rows(g) || !is_row(window)) return 0;
+    qn_cpu_by_rows(s, "view_back rows", run_view_add, n, 4, 0);
+    s->n_phases = 2;
+    s->parts[1] = is_columned(window) ? qn_cpu_parts(groups, 12.0 * (double)qn_tensor_count(g) / (double)groups, 0) : 1;
+    return 1;
+}
+
+int QN_K(view_back)(const qn_call *c, qn_cpu_step *s) {
+    const qn_tensor *g = c->src[0], *y = c->dst[0];
+    if (is_empty(g) || is_empty(y) || !qn_cpu_is_dense(y)) return 0;
+    qn_tensor window = window_of(c);
+    return is_distinct(&window) ? prepare_distinct(c, s, &window) : prepare_added(c, s, &window);
 }
 
 /* ---- reduce_back of sums and means, f32: every element of x has the gradient of the sum it went into */
