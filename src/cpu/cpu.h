@@ -46,6 +46,7 @@ struct qn_cpu_step {
     int32_t pack_late;         /* a run or two without it cost less than to pack at once: nobody need wait for it */
     int64_t n[QN_CPU_NUMBERS]; /* what the kernel worked out and wants to remember */
     qn_cpu_inner_fn inner;
+    qn_cpu_run_fn wrapped; /* of a step that is made of others: how these run, which may use `inner` */
     /* after: */
     int32_t level;
     const void *packed; /* NULL: the source itself is to be read */

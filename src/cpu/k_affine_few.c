@@ -172,7 +172,7 @@ static void run_rows(const qn_call *c, const few *f, const char *packed, int64_t
 static void run_few(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     few f;
     if (!s->packed) {
-        for (int64_t i = part; i < s->n[phase]; i += s->parts[phase]) ((qn_cpu_run_fn)s->inner)(c, s, phase, i);
+        for (int64_t i = part; i < s->n[phase]; i += s->parts[phase]) s->wrapped(c, s, phase, i);
         return;
     }
     if (!describe(c, &f)) return;
@@ -195,7 +195,7 @@ void qn_affine_few(const qn_call *c, qn_cpu_step *s) {
     few f;
     if ((s->constant & weights) != weights || !describe(c, &f)) return;
     size_t rows = (size_t)(f.m * f.a.length) * sizeof(float);
-    s->inner = (qn_cpu_inner_fn)s->run;
+    s->wrapped = s->run;
     s->n[0] = s->parts[0];
     s->n[1] = s->parts[1];
     s->run = run_few;

@@ -232,12 +232,12 @@ static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part)
         part -= parts_of(s->n[i], phase);
         workspace += (s->n[i] >> 16) * LINE;
     }
-    qn_cpu_step inner = {.constant = s->constant, .level = s->level};
+    qn_cpu_step inner = {.constant = s->constant, .level = s->level, .inner = s->inner};
     inner.parts[0] = parts_of(s->n[i], 0);
     inner.parts[1] = parts_of(s->n[i], 1);
     inner.packed = s->packed ? (const char *)s->packed + s->n[PRODUCTS + i] : NULL;
     make_product(c, &j, i, aside, workspace, &p);
-    ((qn_cpu_run_fn)s->inner)(&p.call, &inner, phase, part);
+    s->wrapped(&p.call, &inner, phase, part);
 }
 
 /* The parts of packing come from the products again, which is cheap beside what they do. */
@@ -285,8 +285,9 @@ static int join(const qn_call *c, const job *j, int i, qn_cpu_step *s) {
     make_product(c, j, i, NULL, NULL, &p);
     if (!QN_K(mul_mat)(&p.call, &inner) || inner.n_phases != 2 || inner.parts[0] > 255 || inner.parts[1] > 255) return 0;
     int packs = inner.pack != NULL;
-    if (i > 0 && (s->inner != (qn_cpu_inner_fn)inner.run || packs != (s->pack != NULL))) return 0;
-    s->inner = (qn_cpu_inner_fn)inner.run;
+    if (i > 0 && (s->wrapped != inner.run || s->inner != inner.inner || packs != (s->pack != NULL))) return 0;
+    s->wrapped = inner.run;
+    s->inner = inner.inner;
     s->name = inner.name;
     s->n[i] = remember(&inner);
     s->n[PRODUCTS + i] = (int64_t)s->packed_bytes;
