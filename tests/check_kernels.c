@@ -1,5 +1,5 @@
 /* `qn_check kernels`: every kernel of every level this machine has, on the cases of its op, against the reference: random, odd and
- * large shapes, strided and in-place layouts, and the same bits for one, two, three and seven threads. */
+ * large shapes, strided and in-place layouts, and the same bits for one, two, three and seven threads, and from packed sources. */
 #define _DEFAULT_SOURCE /* setenv */
 #include <math.h>
 #include <sched.h>
@@ -14,7 +14,7 @@
 #include "op/region.h"
 #include "run/context.h"
 
-enum { ROOM = 1 << 22, MOST_SMALL = 1500, MOST_LARGE = 120000, WALKS = 8 };
+enum { LINE = 64, ROOM = 1 << 22, MOST_SMALL = 1500, MOST_LARGE = 120000, WALKS = 8 };
 
 static unsigned char one_thread[ROOM], others[ROOM];
 static int64_t served[QN_OP_COUNT];
@@ -135,19 +135,42 @@ static int run_once(qc_built *b, const qc_case *c, const qc_draw *d, const qc_op
     return 0;
 }
 
-static int is_served(const qc_built *b, uint32_t levels) {
-    qn_cpu_step step;
+static qn_call call_of(const qc_built *b) {
     const qn_op_info *info = qn_op_describe(b->request.op);
-    qn_call call = {b->request.op,
-                    b->request.subop,
-                    b->request.n_src,
-                    b->request.n_dst,
-                    b->request.src,
-                    b->request.dst,
-                    b->request.attr ? b->request.attr : info->attr_default,
-                    NULL};
-    step.constant = 0;
+    return (qn_call){b->request.op,
+                     b->request.subop,
+                     b->request.n_src,
+                     b->request.n_dst,
+                     b->request.src,
+                     b->request.dst,
+                     b->request.attr ? b->request.attr : info->attr_default,
+                     NULL};
+}
+
+static int is_served(const qc_built *b, uint32_t levels) {
+    qn_cpu_step step = {.constant = 0};
+    qn_call call = call_of(b);
     return qn_cpu_prepare(levels, &call, &step);
+}
+
+/* The same draw with sources that stay, where the kernel packs them: the bits in `one_thread` again. */
+static void check_packed(bench *t, const qc_case *c, const qc_draw *d, const qc_options *options, const char *what, size_t bytes) {
+    qc_built b;
+    qn_cpu_step step = {.constant = ~0u};
+    qc_build(&b, c, d, options);
+    qn_call call = call_of(&b);
+    if (b.trouble || b.inferred != QN_OK || !qn_cpu_prepare(t->level->cpu_levels, &call, &step) || !step.pack) return;
+    size_t scratch = (step.workspace / LINE + 1) * LINE;
+    char *room = aligned_alloc(LINE, scratch + (step.packed_bytes / LINE + 1) * LINE);
+    if (!room) return;
+    call.workspace = room;
+    memset(room, 0xff, scratch + step.packed_bytes);
+    qn_cpu_pack(NULL, &call, &step, room + scratch);
+    step.packed = room + scratch;
+    qn_cpu_run(NULL, &call, &step);
+    if (qc_outputs(&b, others, ROOM) == bytes && memcmp(one_thread, others, bytes) == 0) qc_pass();
+    else qc_fail(&b, "%s: packed sources give other bits", what);
+    free(room);
 }
 
 /* One draw in one layout: the reference, then the level alone, then with pools. */
@@ -170,6 +193,7 @@ static void check_draw(bench *t, const qc_case *c, const qc_draw *d, const qc_op
                 if (qc_outputs(&b, others, ROOM) == bytes && memcmp(one_thread, others, bytes) == 0) qc_pass();
                 else qc_fail(&b, "%s: %d threads give other bits than one", what, qn_pool_threads(t->pools[i]));
             }
+            if (!options->in_place) check_packed(t, c, d, options, what, bytes);
         }
     }
     free(want);
