@@ -68,6 +68,24 @@ static row_fn row_of(const qn_tensor *t, const row_fn *choices) {
 
 enum { N_ROW }; /* elements of a row */
 
+/* Bytes from one element to the next, 0 where a row is one number; and whether memory must be asked for a row, which it must not for one
+ * that is used again and again. */
+typedef struct strides {
+    int64_t y, a, b;
+    int far_a, far_b;
+} strides;
+
+static void row_past(row_fn row, char *y, const char *a, const char *b, int64_t n, strides by) {
+    _Alignas(64) char tile[QN_PAST_TILE];
+    for (int64_t some; n > 0; n -= some, y += some * by.y, a += some * by.a, b += some * by.b) {
+        some = qn_past_some(y, n, by.y);
+        if (by.far_a) qn_past_ask(a, some * by.a);
+        if (by.far_b) qn_past_ask(b, some * by.b);
+        row(tile, a, b, some);
+        qn_past_put(y, tile, some * by.y);
+    }
+}
+
 /* Both operands dense and of the same shape: one row of everything, cut anywhere. */
 static void run_flat(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     (void)phase;
@@ -82,14 +100,7 @@ static void run_flat(const qn_call *c, const qn_cpu_step *s, int phase, int64_t 
         row(y, a, b, n);
         return;
     }
-    _Alignas(64) char tile[QN_PAST_TILE];
-    for (int64_t some; n > 0; n -= some, y += some * size, a += some * size, b += some * size) {
-        some = qn_past_some(y, n, size);
-        qn_past_ask(a, some * size);
-        qn_past_ask(b, some * size);
-        row(tile, a, b, some);
-        qn_past_put(y, tile, some * size);
-    }
+    row_past(row, y, a, b, n, (strides){size, size, size, 1, 1});
     qn_past_end();
 }
 
@@ -98,10 +109,20 @@ static void run_rows(const qn_call *c, const qn_cpu_step *s, int phase, int64_t 
     const qn_tensor *y = c->dst[0];
     int64_t rows = qn_tensor_count(y) / s->n[N_ROW];
     int64_t first = qn_cpu_cut(rows, s->parts[0], part), end = qn_cpu_cut(rows, s->parts[0], part + 1);
+    int64_t size = y->dtype == QN_DTYPE_F32 ? 4 : 2, n = s->n[N_ROW], whole = qn_tensor_count(y);
+    const qn_tensor *a = c->src[0], *b = c->src[1];
+    strides by = {size, qn_ne(a, 0) == n ? size : 0, qn_ne(b, 0) == n ? size : 0, qn_tensor_count(a) == whole,
+                  qn_tensor_count(b) == whole};
+    int past = n * size >= QN_PAST_TILE && qn_past_is(y, c->src, c->n_src);
     row_fn row = (row_fn)s->inner;
     qn_rows it;
-    for (qn_rows_begin_at(&it, y->rank, y->shape, first); it.live && it.row < end; qn_rows_next(&it))
-        row(qn_row(&it, y), qn_row_tiled(&it, c->src[0]), qn_row_tiled(&it, c->src[1]), s->n[N_ROW]);
+    for (qn_rows_begin_at(&it, y->rank, y->shape, first); it.live && it.row < end; qn_rows_next(&it)) {
+        char *to = qn_row(&it, y);
+        const char *p = qn_row_tiled(&it, a), *q = qn_row_tiled(&it, b);
+        if (past) row_past(row, to, p, q, n, by);
+        else row(to, p, q, n);
+    }
+    if (past) qn_past_end();
 }
 
 static int side_by_side(const qn_tensor *t, int64_t size) { return qn_ne(t, 0) == 1 || qn_nb(t, 0) == size; }

@@ -2,10 +2,9 @@
  * by side, or two axes that change places, which goes by squares, or single elements. */
 #include "cpu/k_copy.h"
 #include "cpu/k_past.h"
-#include "cpu/simd/simd_turn.h"
 
-/* Elements of a row, and of a square's side, that one unit takes; most rows in a bundle, and bytes of one of them. */
-enum { PIECE = 4096, SQUARE = 64, BUNDLE = 32, ROW = 4096 };
+/* Elements of a row that one unit takes; most rows in a bundle, and bytes of one of them. */
+enum { PIECE = 4096, BUNDLE = 32, ROW = 4096 };
 
 /* ---- Planning */
 
@@ -101,8 +100,8 @@ static void cut_loops(qn_copy_loops *l) {
     int last = l->n - 1;
     l->units = 1;
     if (l->square) {
-        l->pieces = (l->extent[last - 1] + SQUARE - 1) / SQUARE;
-        l->across = (l->extent[last] + SQUARE - 1) / SQUARE;
+        l->pieces = (l->extent[last - 1] + qn_turn_wide(l) - 1) / qn_turn_wide(l);
+        l->across = (l->extent[last] + QN_TURN_HIGH - 1) / QN_TURN_HIGH;
     } else {
         l->pieces = (l->extent[last] + PIECE - 1) / PIECE;
         l->across = 1;
@@ -140,50 +139,6 @@ int qn_copy_plan(const qn_tensor *dst, const qn_tensor *src, qn_copy_loops *l) {
     find_bundle(l);
     cut_loops(l);
     return 1;
-}
-
-/* ---- Squares */
-
-/* Eight by eight of 16 bits: row i with row i + 4, three times. */
-typedef uint16_t eight __attribute__((vector_size(16)));
-static void turn_eight(const char *src, int64_t step, char *dst, int64_t to) {
-    eight r[8], t[8];
-    for (int i = 0; i < 8; i++) memcpy(&r[i], src + i * step, sizeof r[i]);
-    for (int round = 0; round < 3; round++) {
-        for (int i = 0; i < 4; i++) {
-            t[2 * i] = __builtin_shufflevector(r[i], r[i + 4], 0, 8, 1, 9, 2, 10, 3, 11);
-            t[2 * i + 1] = __builtin_shufflevector(r[i], r[i + 4], 4, 12, 5, 13, 6, 14, 7, 15);
-        }
-        memcpy(r, t, sizeof r);
-    }
-    for (int i = 0; i < 8; i++) memcpy(dst + i * to, &r[i], sizeof r[i]);
-}
-
-static void turn_floats(const char *src, int64_t step, char *dst, int64_t to) {
-    vf r[VF_N];
-    QN_UNROLL
-    for (int i = 0; i < VF_N; i++) r[i] = vf_load((const float *)(const void *)(src + i * step));
-    vf_turn(r);
-    QN_UNROLL
-    for (int i = 0; i < VF_N; i++) vf_store((float *)(void *)(dst + i * to), r[i]);
-}
-
-/* h rows of w neighbours become w rows of h: from row i, element j at src + i step + j size, to dst + j to + i size. */
-static void turn_square(const char *src, int64_t step, char *dst, int64_t to, int64_t h, int64_t w, int64_t size) {
-    int64_t side = size == 4 ? VF_N : 8;
-    for (int64_t i = 0; i < h; i += side)
-        for (int64_t j = 0; j < w; j += side) {
-            const char *p = src + i * step + j * size;
-            char *q = dst + j * to + i * size;
-            if (i + side <= h && j + side <= w) {
-                if (size == 4) turn_floats(p, step, q, to);
-                else turn_eight(p, step, q, to);
-                continue;
-            }
-            for (int64_t y = 0; y < side && i + y < h; y++)
-                for (int64_t x = 0; x < side && j + x < w; x++)
-                    memcpy(q + x * to + y * size, p + y * step + x * size, (size_t)size);
-        }
 }
 
 /* ---- Rows and elements */
@@ -299,10 +254,7 @@ void qn_copy_units(const qn_copy_loops *l, int64_t first, int64_t end) {
             copy_piece(l, src, dst, at, n);
             continue;
         }
-        int64_t x = down * SQUARE, w = l->extent[last - 1] - x < SQUARE ? l->extent[last - 1] - x : SQUARE;
-        int64_t y = along * SQUARE, h = l->extent[last] - y < SQUARE ? l->extent[last] - y : SQUARE;
-        turn_square(src + x * l->size + y * l->from_step[last], l->from_step[last], dst + x * l->to_step[last - 1] + y * l->size,
-                    l->to_step[last - 1], h, w, l->size);
+        qn_copy_turned(l, src, dst, down * qn_turn_wide(l), along * QN_TURN_HIGH);
     }
     if (l->past) qn_past_end();
 }

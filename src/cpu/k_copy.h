@@ -26,7 +26,7 @@ typedef struct qn_copy_loops {
     int64_t size;                  /* bytes of an element of the source, when both are of one dtype */
     int past;                      /* what is written is too large for any cache, and is not what is read */
     int square;                    /* the two innermost axes change places */
-    int64_t pieces, across, units; /* a row, or a square, is cut into so many, or so many by so many */
+    int64_t pieces, across, units; /* a row, or what is turned, is cut into so many, or so many by so many */
 } qn_copy_loops;
 
 /* 0: not a copy that has a kernel. Shapes may differ where one side is dense. */
@@ -34,5 +34,12 @@ typedef struct qn_copy_loops {
 int qn_copy_plan(const qn_tensor *dst, const qn_tensor *src, qn_copy_loops *l);
 #define qn_copy_units QN_K(copy_units)
 void qn_copy_units(const qn_copy_loops *l, int64_t first, int64_t end);
+
+/* Of a copy whose innermost axes change places: most rows that a unit takes, and most neighbours of one: more where memory is read and
+ * written, so that few pages are in use at a time. And the unit that begins with neighbour x of row y. */
+enum { QN_TURN_HIGH = 64 };
+static inline int64_t qn_turn_wide(const qn_copy_loops *l) { return l->past ? 1024 : 64; }
+#define qn_copy_turned QN_K(copy_turned)
+void qn_copy_turned(const qn_copy_loops *l, const char *src, char *dst, int64_t x, int64_t y);
 
 #endif

@@ -3,7 +3,6 @@
 #include "cpu/k_rope.h"
 
 #include "cpu/k_norm.h"
-#include "cpu/k_past.h"
 
 enum { NORMAL = 0, MROPE = 8, VISION = 24, IMROPE = 40, PLANES = 4 };
 
@@ -89,10 +88,22 @@ static void cos_sin(const turns *t, int64_t token, double *angle, float *cosine,
 }
 
 static void turn_row(const turns *t, uint32_t dtype, char *y, const char *x, const float *cosine, const float *sine) {
-#define NEIGHBOURS_OF(d) turn_neighbours(d, y, x, 2 * t->pairs, cosine, sine)
-#define HALVES_OF(d) turn_halves(d, y, x, t->pairs, cosine, sine)
+#define NEIGHBOURS_OF(d) turn_neighbours(d, y, x, 2 * t->pairs, cosine, sine, 0)
+#define HALVES_OF(d) turn_halves(d, y, x, t->pairs, cosine, sine, 0)
     if (t->at->mode == NORMAL) QN_BY_FLOAT(dtype, NEIGHBOURS_OF);
     else QN_BY_FLOAT(dtype, HALVES_OF);
+}
+
+/* Past the caches: vector by vector where that can be, else by way of a row aside. */
+static void turn_row_past(const turns *t, uint32_t dtype, char *y, const char *x, const float *cosine, const float *sine) {
+    _Alignas(64) char aside[2 * MOST_PAIRS * sizeof(float)];
+    int whole = dtype == QN_DTYPE_F32 && (uintptr_t)y % sizeof(vf) == 0 && t->pairs % VF_N == 0;
+    if (whole && t->at->mode == NORMAL) turn_neighbours(QN_DTYPE_F32, y, x, 2 * t->pairs, cosine, sine, 1);
+    else if (whole) turn_halves(QN_DTYPE_F32, y, x, t->pairs, cosine, sine, 1);
+    else {
+        turn_row(t, dtype, aside, x, cosine, sine);
+        qn_past_put(y, aside, 2 * t->pairs * (dtype == QN_DTYPE_F32 ? 4 : 2));
+    }
 }
 
 /* The norm that comes before the turn in rms_norm_rope. Its row is rounded, as if it went out and came back, and turned where it lies. */
@@ -110,10 +121,9 @@ QN_INLINE void norm_row(uint32_t dtype, const norm_before *norm, char *y, const 
     }
 }
 
-/* One row of channels, of `whole` bytes; those that do not turn keep their bits. norm: NULL for none. aside: NULL, or what is turned is
- * made there and then written past the caches. */
+/* One row of channels, of `whole` bytes; those that do not turn keep their bits. norm: NULL for none. */
 static void turn_channels(const turns *t, const norm_before *norm, uint32_t dtype, char *to, const char *from, int64_t whole,
-                          const float *cosine, const float *sine, char *aside) {
+                          const float *cosine, const float *sine, int past) {
     int64_t size = dtype == QN_DTYPE_F32 ? 4 : 2, first = t->at->n_offs * size, end = first + 2 * t->pairs * size;
     if (norm) {
 #define NORM_OF(d) norm_row(d, norm, to, from, whole / size)
@@ -122,24 +132,23 @@ static void turn_channels(const turns *t, const norm_before *norm, uint32_t dtyp
     }
     if (from != to && first) memcpy(to, from, (size_t)first);
     if (from != to && end < whole) memcpy(to + end, from + end, (size_t)(whole - end));
-    turn_row(t, dtype, aside ? aside : to + first, from + first, cosine, sine);
-    if (aside) qn_past_put(to + first, aside, end - first);
+    if (past) turn_row_past(t, dtype, to + first, from + first, cosine, sine);
+    else turn_row(t, dtype, to + first, from + first, cosine, sine);
 }
 
 /* All rows of one token. Heads behind are asked for in time: there is little to compute, and much to wait for. */
 static void turn_token(const turns *t, const norm_before *norm, const qn_tensor *y, const qn_tensor *x, int64_t token,
                        const float *cosine, const float *sine, int past) {
-    _Alignas(64) char aside[2 * MOST_PAIRS * sizeof(float)];
     int64_t d[QN_MAX_RANK], heads = qn_ne(x, 1), whole = qn_ne(x, 0) * (x->dtype == QN_DTYPE_F32 ? 4 : 2);
-    int64_t ahead = past ? QN_PAST_AHEAD : 1024;
+    int64_t ahead = past ? QN_PAST_AHEAD : 1024, step = qn_nb(x, 1), to_step = qn_nb(y, 1);
     qn_rows it;
     for (int k = 0; k < x->rank; k++) d[x->rank - 1 - k] = k < 3 ? 1 : qn_ne(x, k);
     for (qn_rows_begin(&it, x->rank, d); it.live; qn_rows_next(&it)) {
         const char *from = qn_row(&it, x) + token * qn_nb(x, 2);
         char *to = qn_row(&it, y) + token * qn_nb(y, 2);
-        for (int64_t h = 0; h < heads; h++, from += qn_nb(x, 1), to += qn_nb(y, 1)) {
+        for (int64_t h = 0; h < heads; h++, from += step, to += to_step) {
             for (int64_t i = 0; i < whole; i += 64) __builtin_prefetch(from + ahead + i, 0, 3);
-            turn_channels(t, norm, x->dtype, to, from, whole, cosine, sine, past ? aside : NULL);
+            turn_channels(t, norm, x->dtype, to, from, whole, cosine, sine, past);
         }
     }
 }

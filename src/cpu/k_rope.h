@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "cpu/k_lanes.h"
+#include "cpu/k_past.h"
 #include "cpu/simd/simd_swap.h"
 #include "cpu/simd/simd_turn.h"
 #include "cpu/simd/simd_wide.h"
@@ -50,22 +51,29 @@ static inline void cos_sin_any(const double *angle, int64_t n, double most, floa
     }
 }
 
+/* past: y is whole vectors of f32 and goes past the caches. */
+QN_INLINE void put_turned(uint32_t dtype, char *y, int64_t i, vf v, int64_t n, int past) {
+    if (past) qn_past_store((float *)(void *)y + i, v);
+    else qn_lanes_put_at(dtype, y, i, v, n);
+}
+
 /* Pairs of neighbours; the tables hold every cosine twice and every sine with both its signs. */
-QN_INLINE void turn_neighbours(uint32_t dtype, char *y, const char *x, int64_t n, const float *cosine, const float *sine) {
+QN_INLINE void turn_neighbours(uint32_t dtype, char *y, const char *x, int64_t n, const float *cosine, const float *sine,
+                               int past) {
     for (int64_t i = 0; i < n; i += VF_N) {
         vf v = qn_lanes_at(dtype, x, i, n), w = vf_swap1(v);
-        qn_lanes_put_at(dtype, y, i, vf_fma(v, vf_load(cosine + i), w * vf_load(sine + i)), n);
+        put_turned(dtype, y, i, vf_fma(v, vf_load(cosine + i), w * vf_load(sine + i)), n, past);
     }
 }
 
 /* Pairs n apart. */
-QN_INLINE void turn_halves(uint32_t dtype, char *y, const char *x, int64_t n, const float *cosine, const float *sine) {
+QN_INLINE void turn_halves(uint32_t dtype, char *y, const char *x, int64_t n, const float *cosine, const float *sine, int past) {
     int64_t apart = n * (dtype == QN_DTYPE_F32 ? 4 : 2);
     for (int64_t i = 0; i < n; i += VF_N) {
         vf a = qn_lanes_at(dtype, x, i, n), b = qn_lanes_at(dtype, x + apart, i, n), c = vf_load(cosine + i),
            s = vf_load(sine + i);
-        qn_lanes_put_at(dtype, y, i, vf_fma(a, c, vf_zero() - b * s), n);
-        qn_lanes_put_at(dtype, y + apart, i, vf_fma(a, s, b * c), n);
+        put_turned(dtype, y, i, vf_fma(a, c, vf_zero() - b * s), n, past);
+        put_turned(dtype, y + apart, i, vf_fma(a, s, b * c), n, past);
     }
 }
 
@@ -105,13 +113,21 @@ static inline void add_gain(uint32_t dtype, int neighbours, const char *g, const
 #undef HALVES_OF
 }
 
-/* Backwards, so that a table can be spread in its place. */
+/* Backwards, so that a table can be spread in its place; what is no whole vector comes first. */
 static inline void spread(float *cosine, float *sine, int64_t pairs) {
-    for (int64_t i = pairs - 1; i >= 0; i--) {
-        float c = cosine[i], s = sine[i];
+    int64_t i = pairs;
+    while (i % VF_N) {
+        float c = cosine[--i], s = sine[i];
         cosine[2 * i] = cosine[2 * i + 1] = c;
         sine[2 * i] = -s;
         sine[2 * i + 1] = s;
+    }
+    while ((i -= VF_N) >= 0) {
+        vf c = vf_load(cosine + i), s = vf_load(sine + i), minus = vf_zero() - s;
+        vf_store(cosine + 2 * i, vf_zip_low(c, c));
+        vf_store(cosine + 2 * i + VF_N, vf_zip_high(c, c));
+        vf_store(sine + 2 * i, vf_zip_low(minus, s));
+        vf_store(sine + 2 * i + VF_N, vf_zip_high(minus, s));
     }
 }
 

@@ -17,37 +17,37 @@ typedef struct scores {
     float scale, slope, sink;
 } scores;
 
-/* A mask of -Inf hides its score whatever that is, even NaN. */
-QN_INLINE vf score_of(const scores *r, vf x, vf m, int masked) {
-    vf none = vf_set1(-INFINITY), z = x * vf_set1(r->scale);
-    return masked ? vf_select(m == none, none, z + vf_set1(r->slope) * m) : z;
+/* Scores less `top`. A mask of -Inf hides its score whatever that is, even NaN. */
+QN_INLINE vf score_of(const scores *r, vf x, vf m, int masked, vf top) {
+    vf none = vf_set1(-INFINITY), scale = vf_set1(r->scale);
+    return masked ? vf_select(m == none, none, x * scale + vf_set1(r->slope) * m - top) : vf_fma(x, scale, vf_zero() - top);
 }
 /* VF_N scores that the row has. */
-QN_INLINE vf scores_whole(uint32_t dtype, const scores *r, int64_t i, int masked) {
-    return score_of(r, qn_lanes(dtype, r->x, i), masked ? qn_lanes(r->mask_dtype, r->mask, i) : vf_zero(), masked);
+QN_INLINE vf scores_whole(uint32_t dtype, const scores *r, int64_t i, int masked, vf top) {
+    return score_of(r, qn_lanes(dtype, r->x, i), masked ? qn_lanes(r->mask_dtype, r->mask, i) : vf_zero(), masked, top);
 }
 /* Those it still has; lanes behind its end are -Inf. */
-static vf scores_some(uint32_t dtype, const scores *r, int64_t i, int masked) {
+static vf scores_some(uint32_t dtype, const scores *r, int64_t i, int masked, vf top) {
     int n = (int)(r->n - i);
     vf m = masked ? qn_lanes_some(r->mask_dtype, r->mask, i, n) : vf_zero();
     float t[VF_N];
-    vf_store(t, score_of(r, qn_lanes_some(dtype, r->x, i, n), m, masked));
+    vf_store(t, score_of(r, qn_lanes_some(dtype, r->x, i, n), m, masked, top));
     for (int k = n; k < VF_N; k++) t[k] = -INFINITY;
     return vf_load(t);
 }
 
 QN_INLINE float top_of(uint32_t dtype, const scores *r, int masked) {
-    vf a = vf_set1(r->sink), b = a;
+    vf a = vf_set1(r->sink), b = a, zero = vf_zero();
     int64_t i = 0;
     for (; i + 2 * VF_N <= r->n; i += 2 * VF_N) {
-        a = vf_max(scores_whole(dtype, r, i, masked), a);
-        b = vf_max(scores_whole(dtype, r, i + VF_N, masked), b);
+        a = vf_max(scores_whole(dtype, r, i, masked, zero), a);
+        b = vf_max(scores_whole(dtype, r, i + VF_N, masked, zero), b);
     }
     if (i + VF_N <= r->n) {
-        a = vf_max(scores_whole(dtype, r, i, masked), a);
+        a = vf_max(scores_whole(dtype, r, i, masked, zero), a);
         i += VF_N;
     }
-    if (i < r->n) a = vf_max(scores_some(dtype, r, i, masked), a);
+    if (i < r->n) a = vf_max(scores_some(dtype, r, i, masked, zero), a);
     float top = vf_largest(vf_max(a, b));
     return top == -INFINITY ? 0 : top; /* a row of nothing but -Inf: weights of 0, not of -Inf + Inf */
 }
@@ -64,15 +64,15 @@ QN_INLINE double weights_of(uint32_t dtype, const scores *r, int masked, float t
         for (; i + 2 * VF_N <= end; i += 2 * VF_N) {
             __builtin_prefetch(r->next + i * size, 0, 3);
             if (VF_N * size * 2 > 64) __builtin_prefetch(r->next + (i + VF_N) * size, 0, 3);
-            vf v = vf_exp_below(scores_whole(dtype, r, i, masked) - t),
-               w = vf_exp_below(scores_whole(dtype, r, i + VF_N, masked) - t);
+            vf v = vf_exp_below(scores_whole(dtype, r, i, masked, t)),
+               w = vf_exp_below(scores_whole(dtype, r, i + VF_N, masked, t));
             if (to) vf_store(to + i, v), vf_store(to + i + VF_N, w);
             run += v;
             other += w;
         }
         for (; i < end; i += VF_N) {
             int n = end - i < VF_N ? (int)(end - i) : VF_N;
-            vf w = vf_exp_below((n == VF_N ? scores_whole(dtype, r, i, masked) : scores_some(dtype, r, i, masked)) - t);
+            vf w = vf_exp_below(n == VF_N ? scores_whole(dtype, r, i, masked, t) : scores_some(dtype, r, i, masked, t));
             if (to) vf_storen(to + i, w, n);
             run += w;
         }
@@ -90,13 +90,13 @@ QN_INLINE void soft_max_row(uint32_t dtype, const scores *r, float *kept, char *
     vf share = vf_set1(sum == 0 ? 0 : (float)(1 / sum)), t = vf_set1(top);
     int64_t i = 0;
     for (; i + VF_N <= r->n; i += VF_N) {
-        vf v = (kept ? vf_load(kept + i) : vf_exp_below(scores_whole(dtype, r, i, masked) - t)) * share;
+        vf v = (kept ? vf_load(kept + i) : vf_exp_below(scores_whole(dtype, r, i, masked, t))) * share;
         if (dtype == QN_DTYPE_F32 && past) qn_past_store((float *)(void *)y + i, v);
         else qn_lanes_put(dtype, y, i, v);
     }
     if (i == r->n) return;
     int n = (int)(r->n - i);
-    vf v = kept ? vf_loadn(kept + i, n) : vf_exp_below(scores_some(dtype, r, i, masked) - t);
+    vf v = kept ? vf_loadn(kept + i, n) : vf_exp_below(scores_some(dtype, r, i, masked, t));
     qn_lanes_put_some(dtype, y, i, v * share, n);
 }
 

@@ -91,9 +91,21 @@ static inline float vf_most(vf a) {
     return m;
 }
 
-/* bf16 by its bits, so it is the same on every level. */
-#if defined(QN_SIMD_NEON) /* compilers go through single numbers */
+/* bf16 by its bits, so it is the same on every level. Compilers go through halves of vectors, or single numbers, unless told. */
+#if defined(QN_SIMD_NEON)
 static inline vf vf_load_b(const uint16_t *p) { return (vf)vshll_n_u16(vld1_u16(p), 16); }
+#elif defined(__AVX512F__)
+static inline vf vf_load_b(const uint16_t *p) {
+    __m256i h;
+    memcpy(&h, p, sizeof h);
+    return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16);
+}
+#elif defined(__AVX2__)
+static inline vf vf_load_b(const uint16_t *p) {
+    __m128i h;
+    memcpy(&h, p, sizeof h);
+    return (vf)_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16);
+}
 #else
 static inline vf vf_load_b(const uint16_t *p) {
     vh h;

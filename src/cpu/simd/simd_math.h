@@ -87,34 +87,34 @@ static inline vf vf_tanh(vf x) {
     return vf_select(x != x, x, vf_of_bits(vi_bits(y) | sign));
 }
 
-/* e^(sign x) for |x| <= 87, sign 1 or -1, as p 2^n: sign x = n ln 2 + r. n + 127 is added to a number so large that it has no
- * fraction, whose last bits it then is, and so 2^n is a shift away; e^r is a polynomial fitted to 3e-9. NaN passes. */
-static inline vf vf_exp_parts(vf x, float sign, vf *two_to_n) {
-    vf large = vf_set1(12583039.0f), z = vf_fma(x, vf_set1(sign * 1.44269504f), large), n = z - large;
+/* e^(sign x) for |x| <= 87, sign 1 or -1, as p 2^(n - 1): sign x = n ln 2 + r. n + 126 is added to a number so large that it has no
+ * fraction, whose last bits it then is, and so 2^(n - 1) is a shift away, and 0 where n is -126; 2 e^r is a polynomial fitted to 3e-9.
+ * NaN passes. */
+static inline vf vf_exp_parts(vf x, float sign, vf *power) {
+    vf large = vf_set1(12583038.0f), z = vf_fma(x, vf_set1(sign * 1.44269504f), large), n = z - large;
     vf r = vf_fma(n, vf_set1(sign * -1.42860677e-6f), vf_fma(n, vf_set1(sign * -0.693145752f), x)); /* sign r */
-    vf p = vf_set1(1.38145592e-3f);
-    p = vf_fma(p, r, vf_set1(sign * 8.3687352e-3f));
-    p = vf_fma(p, r, vf_set1(4.1668389e-2f));
-    p = vf_fma(p, r, vf_set1(sign * 1.66665211e-1f));
-    p = vf_fma(p, r, vf_set1(4.9999994e-1f));
-    *two_to_n = vf_of_bits((vi)((vu)vi_bits(z) << 23));
-    return vf_fma(vf_fma(p, r, vf_set1(sign)), r, vf_set1(1.0f));
+    vf p = vf_set1(2 * 1.38145592e-3f);
+    p = vf_fma(p, r, vf_set1(sign * 2 * 8.3687352e-3f));
+    p = vf_fma(p, r, vf_set1(2 * 4.1668389e-2f));
+    p = vf_fma(p, r, vf_set1(sign * 2 * 1.66665211e-1f));
+    p = vf_fma(p, r, vf_set1(2 * 4.9999994e-1f));
+    *power = vf_of_bits((vi)((vu)vi_bits(z) << 23));
+    return vf_fma(vf_fma(p, r, vf_set1(sign * 2)), r, vf_set1(2.0f));
 }
 
 /* 0 where the mask is -1. */
 static inline vf vf_unless(vi mask, vf a) { return vf_of_bits(vi_bits(a) & ~mask); }
 
-/* e^x for x <= 0, in half the steps: what is below e^-87, next to the smallest normal number, is 0, whatever came out before. NaN
- * passes. */
+/* e^x for x <= 0, in half the steps: what is below e^-86.98, next to the smallest normal number, is 0. NaN passes. */
 static inline vf vf_exp_below(vf x) {
-    vf scale, p = vf_exp_parts(x, 1.0f, &scale);
-    return vf_unless(x < vf_set1(-87.0f), p * scale);
+    vf power, p = vf_exp_parts(vf_max(vf_set1(-87.25f), x), 1.0f, &power);
+    return p * power;
 }
 
 /* a / (1 + e^-x), 0 where x is below -87 and the quotient next to nothing; there anything may come out before the end. */
 static inline vf vf_over_sigmoid(vf a, vf x) {
-    vf one = vf_set1(1.0f), scale, p = vf_exp_parts(vf_min(vf_set1(87.0f), x), -1.0f, &scale);
-    return vf_unless(x < vf_set1(-87.0f), a / vf_fma(p, scale, one));
+    vf one = vf_set1(1.0f), power, p = vf_exp_parts(vf_min(vf_set1(87.0f), x), -1.0f, &power);
+    return vf_unless(x < vf_set1(-87.0f), a / vf_fma(p, power, one));
 }
 static inline vf vf_sigmoid(vf x) { return vf_over_sigmoid(vf_set1(1.0f), x); }
 
