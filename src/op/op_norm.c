@@ -115,8 +115,10 @@ static double v_normalise(double x, double b, const double *w) {
 static double v_norm_back(double g, double x, const double *w) { return w[1] * (g - w[2] - (x - w[0]) * w[1] * w[3]); }
 /* r (g - x <x, g> / (sum x^2 + n eps)) */
 static double v_rms_back(double g, double x, const double *w) { return w[0] * (g - x * w[1]); }
-/* (g - y <y, g>) / |x| */
-static double v_l2_back(double g, double x, const double *w) { return (g - x * w[1]) * w[0]; }
+/* (g - y <y, g>) / |x|. What lies along x is taken off twice, the second time of what the first has left: where g lies along x, as
+ * it always does in a row of one element, the first leaves rounding alone. */
+static double v_l2_left(double g, double x, const double *w) { return (g - x * w[1]) * x; }
+static double v_l2_back(double g, double x, const double *w) { return (g - x * w[1] - x * w[2]) * w[0]; }
 
 static void centre(const span *s, const qn_tensor *x, char *px, double eps, double *w) {
     double n = (double)(s->planes * s->rows * s->columns);
@@ -209,9 +211,11 @@ qn_status qn_ref_l2_norm_back(const qn_call *c) {
     for (qn_rows_begin(&it, g->rank, g->shape); it.live; qn_rows_next(&it)) {
         span s = row_span(&it);
         char *px = qn_row(&it, x), *pg = qn_row(&it, g);
-        double squares = span_sum(&s, x, px, NULL, NULL, v_square, NULL), length = sqrt(squares), w[2] = {1 / length, 0};
-        if (length > eps_of(c)) w[1] = span_sum(&s, g, pg, x, px, v_product, NULL) / squares;
-        else w[0] = 1 / eps_of(c);
+        double squares = span_sum(&s, x, px, NULL, NULL, v_square, NULL), length = sqrt(squares), w[3] = {1 / length, 0, 0};
+        if (length > eps_of(c)) {
+            w[1] = span_sum(&s, g, pg, x, px, v_product, NULL) / squares;
+            w[2] = span_sum(&s, g, pg, x, px, v_l2_left, w) / squares;
+        } else w[0] = 1 / eps_of(c);
         span_map(&s, y, qn_row(&it, y), g, pg, x, px, v_l2_back, w);
     }
     return QN_OK;
@@ -288,16 +292,6 @@ static void rms_norm_back_formula(qn_vjp_call *v, qn_op_tape *t, qn_val *out) {
     row_formula(v, 0, out);
 }
 
-/* The gradient of x / max(|x|, eps). The floor is put under the square, because a root has no slope at zero. */
-static void l2_norm_back_formula(qn_vjp_call *v, qn_op_tape *t, qn_val *out) {
-    qn_val g = qn_op_wide(v, v->src[0]), x = qn_op_wide(v, v->src[1]);
-    qn_attr_clamp floor = qn_attr_clamp_default();
-    floor.min = (float)(eps_attr(v) * eps_attr(v));
-    qn_val square = qn_emit1(v, QN_OP_clamp, 0, &floor, qn_e_sum_rows(v, qn_emit1(v, QN_OP_sqr, 0, NULL, x)));
-    qn_val y = qn_e_div(v, x, qn_emit1(v, QN_OP_sqrt, 0, NULL, square));
-    qn_op_tape_back(t, v, 1, &y, &g, 1, &x, out);
-}
-
 /* Channels [first, first + n) of g and x [batch, channels, area], in groups of `per`, as rows of norm_back. */
 static qn_val group_rows(qn_vjp_call *v, qn_val g, qn_val x, int64_t first, int64_t n, int64_t per) {
     const qn_attr_group_norm_back *from = v->attr;
@@ -331,5 +325,25 @@ static void group_norm_back_formula(qn_vjp_call *v, qn_op_tape *t, qn_val *out) 
 
 void qn_vjp_norm_back(qn_vjp_call *v) { qn_op_vjp_of_formula(v, norm_back_formula); }
 void qn_vjp_rms_norm_back(qn_vjp_call *v) { qn_op_vjp_of_formula(v, rms_norm_back_formula); }
-void qn_vjp_l2_norm_back(qn_vjp_call *v) { qn_op_vjp_of_formula(v, l2_norm_back_formula); }
 void qn_vjp_group_norm_back(qn_vjp_call *v) { qn_op_vjp_of_formula(v, group_norm_back_formula); }
+
+/* With r and q what is left of g and of its gradient u by the op itself, divided by |x| and without what lies along x: q by g, and by x
+ *   -(x <u, r> + r <x, u> + q <x, g>) / |x|^2,
+ * or nothing where the floor, a constant, stands for the length. In this form nothing cancels: of a row of one element r and q are zero. */
+void qn_vjp_l2_norm_back(qn_vjp_call *v) {
+    double eps = eps_attr(v);
+    qn_val g = qn_op_wide(v, v->src[0]), x = qn_op_wide(v, v->src[1]), u = qn_op_wide(v, v->grad[0]);
+    qn_val q = qn_emit2(v, QN_OP_l2_norm_back, 0, v->attr, u, x);
+    v->out[0] = q;
+    if (!v->want[1]) return;
+    qn_attr_clamp floor = qn_attr_clamp_default();
+    floor.min = (float)(eps * eps);
+    qn_val r = qn_emit2(v, QN_OP_l2_norm_back, 0, v->attr, g, x);
+    qn_val squares = qn_e_sum_rows(v, qn_emit1(v, QN_OP_sqr, 0, NULL, x));
+    qn_val above = qn_e_unary(v, QN_UNARY_step, qn_e_scale(v, squares, 1, -eps * eps));
+    qn_val by = qn_e_div(v, qn_e_scale(v, above, -1, 0), qn_emit1(v, QN_OP_clamp, 0, &floor, squares));
+    qn_val sum = qn_e_mul(v, x, qn_e_sum_rows(v, qn_e_mul(v, u, r)));
+    sum = qn_e_add(v, sum, qn_e_mul(v, r, qn_e_sum_rows(v, qn_e_mul(v, x, u))));
+    sum = qn_e_add(v, sum, qn_e_mul(v, q, qn_e_sum_rows(v, qn_e_mul(v, x, g))));
+    v->out[1] = qn_e_mul(v, sum, by);
+}
