@@ -92,6 +92,8 @@ int qc_cases_count(void);
 const qc_case *qc_cases_at(int i);
 /* The i-th accepting case of an op, NULL past the last. */
 const qc_case *qc_cases_accept(int op, int i);
+/* What a case's draws are seeded with: its text, and --seed. */
+uint64_t qc_case_seed(const qc_case *c);
 
 /* NULL, or what is wrong with the row. */
 const char *qc_case_parse(qc_case *c);

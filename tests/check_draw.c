@@ -3,12 +3,20 @@
 #include <string.h>
 
 #include "check.h"
+#include "seed.h"
 
 uint64_t qc_mix(uint64_t a, uint64_t b) {
     uint64_t z = a + 0x9e3779b97f4a7c15u * (b + 1);
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return z ^ (z >> 31);
+}
+
+uint64_t qc_case_seed(const qc_case *c) {
+    const char *const text[] = {qn_op_describe(c->op)->name, c->sources, c->attributes};
+    uint64_t seed = SEED_START;
+    for (int i = 0; i < 3; i++) seed = seed_of(seed, text[i], strlen(text[i]) + 1); /* the zero keeps the parts apart */
+    return qc_mix(qc_set.seed, seed);
 }
 
 uint64_t qc_next(qc_rng *rng) {

@@ -336,7 +336,7 @@ int qc_mode_grad(void) {
         int checked = 0, graphs = 0;
         for (int i = 0; i < qc_cases_count(); i++)
             if (qc_cases_at(i)->op == op && qc_cases_at(i)->kind == QC_ACCEPT)
-                checked += check_case(qc_cases_at(i), qc_mix(qc_set.seed, (uint64_t)i), &worst, &graphs);
+                checked += check_case(qc_cases_at(i), qc_case_seed(qc_cases_at(i)), &worst, &graphs);
         const qc_case none = {.op = op, .sources = "", .attributes = ""};
         qc_built b = {.c = &none, .trouble = "none"};
         if (!checked) qc_fail(&b, "it has a gradient but no case that could check it");

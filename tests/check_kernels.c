@@ -13,6 +13,7 @@
 #include "op/op.h"
 #include "op/region.h"
 #include "run/context.h"
+#include "seed.h"
 
 enum { LINE = 64, ROOM = 1 << 22, MOST_SMALL = 1500, MOST_LARGE = 120000, WALKS = 8 };
 
@@ -240,13 +241,13 @@ static void check_variant(bench *t, const qc_case *c, int64_t variant, uint64_t 
 
 /* All cases, or, in a further walk, those of ops whose kernel no draw has reached yet: few and small draws may all have been empty
  * or of a dtype that the kernel declines. */
-static void check_level(bench *t, int level, int walk) {
+static void check_level(bench *t, const char *name, int walk) {
     for (int i = 0; i < qc_cases_count(); i++) {
         const qc_case *c = qc_cases_at(i);
         if (c->kind != QC_ACCEPT || !qn_cpu_has_kernel(c->op) || (qc_set.op >= 0 && qc_set.op != c->op)) continue;
         if (walk > 0 && served[c->op]) continue;
         int64_t most = qc_set.quick ? 6 : 60, step = c->n_variant <= most ? 1 : (c->n_variant + most - 1) / most;
-        uint64_t seed = qc_mix(qc_mix(qc_set.seed, (uint64_t)i), (uint64_t)(level + walk * QN_CPU_LEVEL_COUNT));
+        uint64_t seed = qc_mix(seed_of(qc_case_seed(c), name, strlen(name)), (uint64_t)walk);
         for (int64_t v = walk % step; v < c->n_variant; v += step) check_variant(t, c, v, qc_mix(seed, (uint64_t)v));
     }
 }
@@ -282,7 +283,7 @@ int qc_mode_kernels(void) {
         setenv("QUERN_CPU", qn_cpu_level_name(level), 1); /* what workspaces are sized by */
         if (qn_context_create(NULL, &t.level) != QN_OK) return 1;
         t.level->cpu_levels = 1u << level;
-        for (int walk = 0; walk < WALKS; walk++) check_level(&t, level, walk);
+        for (int walk = 0; walk < WALKS; walk++) check_level(&t, qn_cpu_level_name(level), walk);
         t.level->pool = NULL;
         qn_context_destroy(t.level);
         printf("level %s done\n", qn_cpu_level_name(level));

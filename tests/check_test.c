@@ -199,7 +199,7 @@ static void test_op(int op) {
     for (int i = 0; i < qc_cases_count(); i++) {
         const qc_case *c = qc_cases_at(i);
         if (c->op != op) continue;
-        uint64_t seed = qc_mix(qc_set.seed, (uint64_t)i);
+        uint64_t seed = qc_case_seed(c);
         if (c->kind == QC_ACCEPT) {
             if (!qc_set.quick || accepts < 3) rejects += qc_test_rejects(c);
             test_accept_row(c, seed);

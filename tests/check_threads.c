@@ -71,7 +71,7 @@ static void check_ops(bench *t) {
         int64_t large = qn_cpu_has_kernel(c->op) && !qc_set.small ? MOST_LARGE : MOST_SMALL;
         for (int64_t v = 0; v < c->n_variant; v += step) {
             qc_draw d;
-            uint64_t seed = qc_mix(qc_mix(qc_set.seed, (uint64_t)i), (uint64_t)v);
+            uint64_t seed = qc_mix(qc_case_seed(c), (uint64_t)v);
             qc_draw_make(c, &d, v, QC_SHAPES_ODD, MOST_SMALL, seed);
             check_draw(t, c, &d);
             qc_draw_make(c, &d, v, QC_SHAPES_LARGE, large, seed + 1);

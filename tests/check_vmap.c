@@ -211,7 +211,7 @@ int qc_mode_vmap(void) {
         if ((qc_set.op >= 0 && qc_set.op != op) || !can_try(qn_op_describe(op))) continue;
         for (int i = 0; i < qc_cases_count(); i++)
             if (qc_cases_at(i)->op == op && qc_cases_at(i)->kind == QC_ACCEPT)
-                try_case(qc_cases_at(i), qc_mix(qc_set.seed, (uint64_t)i), &fitted, &unrolled);
+                try_case(qc_cases_at(i), qc_case_seed(qc_cases_at(i)), &fitted, &unrolled);
         const qc_case none = {.op = op, .sources = "", .attributes = ""};
         qc_built b = {.c = &none, .trouble = "none"};
         if (has_rule[op] && !fitted) qc_fail(&b, "it has a rule for batches that fits no case");
