@@ -11,7 +11,6 @@
 #include "check.h"
 #include "cpu/cpu.h"
 #include "op/op.h"
-#include "op/region.h"
 #include "run/context.h"
 #include "seed.h"
 
@@ -26,23 +25,11 @@ typedef struct bench {
     qn_pool *pools[3];
 } bench;
 
-static double bound_of_dtype(uint32_t dtype) {
-    return dtype == QN_DTYPE_F64 ? 1e-20 : dtype == QN_DTYPE_F32 ? 1e-10 : dtype == QN_DTYPE_F16 ? 2e-6 : 1e-4;
-}
-
-/* Sums over blocks go through 8-bit activations, which cost this much and no more; ggml allows its own kernels the same. A step of a
- * region that rounds to few bits may round its f32 the other way than the reference its double: what comes of it, in whatever dtype, is
- * no better than that step. */
+/* Sums over blocks go through 8-bit activations, which cost this much and no more; ggml allows its own kernels the same. */
 static double bound_of(const qc_built *b, uint32_t dtype) {
-    double bound = bound_of_dtype(dtype);
     for (int i = 0; i < b->request.n_src; i++)
         if (b->request.src[i] && qn_is_block(b->request.src[i]->dtype)) return 5e-4;
-    if (b->request.op != QN_OP_region) return bound;
-    qn_region region;
-    qn_region_read(&((const qn_attr_region *)b->attr)->code, &region);
-    for (int i = 0; i < region.n_steps; i++)
-        if (qn_is_float(region.step[i].dtype)) bound = fmax(bound, bound_of_dtype(region.step[i].dtype));
-    return bound;
+    return dtype == QN_DTYPE_F64 ? 1e-20 : dtype == QN_DTYPE_F32 ? 1e-10 : dtype == QN_DTYPE_F16 ? 2e-6 : 1e-4;
 }
 
 /* Where terms cancel, what is left is no measure: an error is then weighed against the terms, which are of size 1 in these cases and
@@ -155,7 +142,8 @@ static int is_served(const qc_built *b, uint32_t levels) {
 }
 
 /* The same draw with sources that stay, where the kernel packs them: the bits in `one_thread` again. */
-static void check_packed(bench *t, const qc_case *c, const qc_draw *d, const qc_options *options, const char *what, size_t bytes) {
+static void check_packed(bench *t, const qc_case *c, const qc_draw *d, const qc_options *options, const char *what,
+                         size_t bytes) {
     qc_built b;
     qn_cpu_step step = {.constant = ~0u};
     qc_build(&b, c, d, options);

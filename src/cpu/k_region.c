@@ -5,20 +5,22 @@
 #include "cpu/simd/simd_act.h"
 #include "cpu/simd/simd_math.h"
 #include "cpu/simd/simd_trig.h"
+#include "cpu/simd/simd_wide.h"
 #include "op/region.h"
 
 enum { TILE = 128 }; /* elements of a register */
 
+typedef void (*step_fn)(const float *a, const float *b, const float *c, float *y);
+
 typedef struct machine {
     qn_region region;
+    step_fn function[QN_REGION_MAX_STEPS];  /* NULL of a number, which is there before the first tile */
     const float *in[QN_REGION_MAX_SOURCES]; /* of the tile; a source that is stretched along it has been spread */
     float spread[QN_REGION_MAX_SOURCES][TILE];
     float at[QN_REGION_MAX_STEPS][TILE]; /* results of the steps */
 } machine;
 
 /* ---- Steps */
-
-typedef void (*step_fn)(const float *a, const float *b, const float *c, float *y);
 
 /* name(a, b, c) for a whole tile: what lies behind the elements there are is computed too, and dropped. */
 #define STEP(name, expression)                                                          \
@@ -132,7 +134,7 @@ static step_fn logic_of(int subop) {
     return by[subop];
 }
 
-/* NULL: no vector form. A number has none either: it is there before the first tile. */
+/* NULL: no vector form. A number has none either. */
 static step_fn function_of(const qn_region_step *s) {
     switch (s->kind) {
     case QN_REGION_cast: return s->dtype == QN_DTYPE_BOOL ? s_to_truth : s_cast;
@@ -154,6 +156,88 @@ static step_fn function_of(const qn_region_step *s) {
     case QN_REGION_where: return s_where;
     case QN_REGION_silu_back: return s_silu_back;
     default: return NULL;
+    }
+}
+
+/* ---- Steps rounded once
+ *
+ * A half is what the exact result is rounded to, once. Where all operands are halves, f32 is wide enough for a sum, product, quotient
+ * or root not to be rounded to the middle between two halves unless it lies there; where one has more bits it may be, and the half is then
+ * the wrong one of two. So such steps are computed in doubles, as the reference does. Choices among operands are exact anyhow, and
+ * functions that are off by some ulp of f32 gain nothing. */
+
+#define ONCE(name, expression)                                                                       \
+    static inline vd wide_##name(vd a, vd b, vd c) { return (void)a, (void)b, (void)c, expression; } \
+    static void once_##name(const float *ap, const float *bp, const float *cp, float *y) {           \
+        for (int i = 0; i < TILE; i += VF_N) {                                                       \
+            vf a = vf_load(ap + i), b = vf_load(bp + i), c = vf_load(cp + i);                        \
+            vd low = wide_##name(vd_low(a), vd_low(b), vd_low(c));                                   \
+            vd high = wide_##name(vd_high(a), vd_high(b), vd_high(c));                               \
+            vf_store(y + i, vf_of_wide(vd_to_odd(low), vd_to_odd(high)));                            \
+        }                                                                                            \
+    }
+
+ONCE(add, a + b)
+ONCE(sub, a - b)
+ONCE(mul, a *b)
+ONCE(div, a / b)
+ONCE(sqr, a *a)
+ONCE(sqrt, vd_sqrt(a))
+ONCE(scale, vd_select((vl)(c == vd_zero()), a *b, a *b + c))
+ONCE(leaky_relu, vd_select((vl)((a > vd_zero()) | (a != a)), a, a *b))
+ONCE(rsqrt, 1.0 / vd_sqrt(a))
+ONCE(recip, 1.0 / a)
+ONCE(back_rsqrt, a * -0.5 / (b * vd_sqrt(b)))
+ONCE(back_recip, -a / (b * b))
+ONCE(back_log1p, a / (1.0 + b))
+
+/* NULL: the step's usual function does. */
+static step_fn once_of(const qn_region_step *s) {
+    static const step_fn arith[QN_ARITH_COUNT] = {
+        [QN_ARITH_add] = once_add, [QN_ARITH_sub] = once_sub, [QN_ARITH_mul] = once_mul, [QN_ARITH_div] = once_div};
+    static const step_fn math[QN_MATH_COUNT] = {[QN_MATH_rsqrt] = once_rsqrt, [QN_MATH_recip] = once_recip};
+    static const step_fn math_back[QN_MATH_COUNT] = {
+        [QN_MATH_rsqrt] = once_back_rsqrt, [QN_MATH_recip] = once_back_recip, [QN_MATH_log1p] = once_back_log1p};
+    switch (s->kind) {
+    case QN_REGION_arith: return arith[s->subop];
+    case QN_REGION_math: return math[s->subop];
+    case QN_REGION_math_back: return math_back[s->subop];
+    case QN_REGION_sqr: return once_sqr;
+    case QN_REGION_sqrt: return once_sqrt;
+    case QN_REGION_scale: return once_scale;
+    case QN_REGION_leaky_relu: return once_leaky_relu;
+    default: return NULL;
+    }
+}
+
+static int is_half(uint32_t dtype) { return dtype == QN_DTYPE_F16 || dtype == QN_DTYPE_BF16; }
+static int bits_of(uint32_t dtype) {
+    return dtype == QN_DTYPE_F32 ? 24 : dtype == QN_DTYPE_F16 ? 11 : dtype == QN_DTYPE_BF16 ? 8 : 1;
+}
+
+/* Whether an operand has more bits than the step keeps. A number, always f32, has those it needs. */
+static int is_longer(const qn_call *c, const qn_region *r, const qn_region_step *s, int operand) {
+    if (operand < QN_REGION_STEP_BIT) return bits_of(c->src[operand]->dtype) > bits_of(s->dtype);
+    const qn_region_step *from = &r->step[operand - QN_REGION_STEP_BIT];
+    if (from->kind == QN_REGION_number) return qn_region_round(s->dtype, (double)from->number) != (double)from->number;
+    return bits_of(from->dtype) > bits_of(s->dtype);
+}
+
+/* The sum of a product and a third number may be as long as anything, so a scale is always among them unless it adds nothing. */
+static int is_rounded_twice(const qn_call *c, const qn_region *r, const qn_region_step *s) {
+    int longer = 0;
+    if (!is_half(s->dtype)) return 0;
+    for (int i = 0; i < s->n_operands; i++) longer |= is_longer(c, r, s, s->operand[i]);
+    if (s->kind != QN_REGION_scale || s->operand[2] < QN_REGION_STEP_BIT) return longer || s->kind == QN_REGION_scale;
+    const qn_region_step *added = &r->step[s->operand[2] - QN_REGION_STEP_BIT];
+    return longer || added->kind != QN_REGION_number || added->number != 0;
+}
+
+static void choose_functions(const qn_call *c, machine *m) {
+    for (int k = 0; k < m->region.n_steps; k++) {
+        const qn_region_step *s = &m->region.step[k];
+        step_fn once = is_rounded_twice(c, &m->region, s) ? once_of(s) : NULL;
+        m->function[k] = once ? once : function_of(s);
     }
 }
 
@@ -180,10 +264,9 @@ static const float *operand(const machine *m, const qn_region_step *s, int i) {
 static void run_steps(machine *m) {
     for (int k = 0; k < m->region.n_steps; k++) {
         const qn_region_step *s = &m->region.step[k];
-        step_fn f = function_of(s);
-        if (!f) continue;
-        f(operand(m, s, 0), operand(m, s, 1), operand(m, s, 2), m->at[k]);
-        if (s->dtype == QN_DTYPE_F16 || s->dtype == QN_DTYPE_BF16) { /* rounded where the step says */
+        if (!m->function[k]) continue;
+        m->function[k](operand(m, s, 0), operand(m, s, 1), operand(m, s, 2), m->at[k]);
+        if (is_half(s->dtype)) { /* rounded where the step says */
             uint16_t half[TILE];
             to_halves(s->dtype, m->at[k], half);
             from_halves(s->dtype, half, m->at[k]);
@@ -287,6 +370,7 @@ static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part)
     int64_t all = l.rows * tiles_of(&l), end = qn_cpu_cut(all, s->parts[0], part + 1);
     (void)phase;
     read_program(c, &m.region);
+    choose_functions(c, &m);
     memset(m.spread, 0, (size_t)c->n_src * sizeof m.spread[0]);
     for (int k = 0; k < m.region.n_steps; k++)
         for (int i = 0; i < TILE; i++) m.at[k][i] = m.region.step[k].kind == QN_REGION_number ? m.region.step[k].number : 0.0f;

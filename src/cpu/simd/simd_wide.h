@@ -4,7 +4,8 @@
  *   vd_fma(a, b, c)        a b + c                                    vd_sum              over the lanes, always in the same order
  *   vf_of_wide             two vd as a vf                             vd_from             as many floats, from any address
  *   vd_set1, vd_max        b when either is NaN                       vd_exp              of x <= 700, to 3 ulp; 0 below -700
- *   vl                     as many 64-bit integers                    vl_any              whether a mask has a lane that is set */
+ *   vl                     as many 64-bit integers                    vl_any              whether a mask has a lane that is set
+ *   vd_sqrt                                                           vd_to_odd           16 bits of it, so that a half is rounded once */
 #ifndef QN_CPU_SIMD_SIMD_WIDE_H
 #define QN_CPU_SIMD_SIMD_WIDE_H
 
@@ -43,6 +44,18 @@ static inline vd vd_fma(vd a, vd b, vd c) { return (vd)vfmaq_f64((float64x2_t)c,
 static inline vd vd_fma(vd a, vd b, vd c) { return a * b + c; }
 #endif
 
+#if defined(__AVX512F__)
+static inline vd vd_sqrt(vd a) { return (vd)_mm512_sqrt_pd((__m512d)a); }
+#elif defined(__AVX2__)
+static inline vd vd_sqrt(vd a) { return (vd)_mm256_sqrt_pd((__m256d)a); }
+#elif defined(QN_SIMD_SVE)
+static inline vd vd_sqrt(vd a) { return svsqrt_f64_x(svptrue_b64(), a); }
+#elif defined(QN_SIMD_NEON)
+static inline vd vd_sqrt(vd a) { return (vd)vsqrtq_f64((float64x2_t)a); }
+#else
+static inline vd vd_sqrt(vd a) { return (vd){sqrt(a[0]), sqrt(a[1])}; }
+#endif
+
 static inline vd vd_set1(double a) { return (vd){0} + a; }
 static inline vd vd_load(const double *p) {
     vd v;
@@ -74,6 +87,15 @@ static inline int vl_any(vl mask) {
 
 static inline vd vd_select(vl mask, vd a, vd b) { return (vd)(((vl)a & mask) | ((vl)b & ~mask)); }
 static inline vd vd_max(vd a, vd b) { return vd_select((vl)(a > b), a, b); }
+
+/* Rounded to odd: the first 16 bits of the significand, the last of them set where any bit behind is. Such a number lies on the same side
+ * of all that is halfway between two f16, or two bf16, so a float that has it rounds to the half that the double would have given; and it
+ * is short enough to be a float where bf16 has its smallest numbers. NaN and infinities stay. */
+static inline vd vd_to_odd(vd a) {
+    const int64_t behind = ((int64_t)1 << 37) - 1;
+    vl bits = (vl)a;
+    return (vd)((bits | ((bits & behind) + behind)) & ~behind);
+}
 
 /* x = n ln 2 + r, ln 2 in two parts; n is added to a number so large that it has no fraction, and its last bits are then n. NaN passes. */
 static inline vd vd_exp(vd x) {
