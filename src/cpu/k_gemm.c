@@ -3,8 +3,15 @@
 #include "cpu/k_gemm.h"
 #include "cpu/simd/simd_turn.h"
 
-enum { TILE_M = QN_GEMM_ROWS, TILE_V = QN_GEMM_VECTORS, TILE_N = QN_GEMM_WIDE, UNIT_M = TILE_M * 32, UNIT_N = TILE_N * 8 };
-enum { DEPTH = 256, GROUP = 16, LINE = 64 };
+/* Machines with AVX-512 have second caches of a megabyte and more, which feed the tiles as well as the first: sums then go through memory
+ * half as often. */
+#if defined(QN_SIMD_AVX512)
+enum { TALL = 16, DEPTH = 512 };
+#else
+enum { TALL = 32, DEPTH = 256 };
+#endif
+enum { TILE_M = QN_GEMM_ROWS, TILE_V = QN_GEMM_VECTORS, TILE_N = QN_GEMM_WIDE, UNIT_M = TILE_M * TALL, UNIT_N = TILE_N * 8 };
+enum { GROUP = 16, LINE = 64 };
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -33,9 +40,11 @@ INLINE void one_line(int rows, int vectors, const float *a, const float *b, vf s
 #endif
 }
 
-/* Sums go on from `from`, a tile by itself, or begin at 0 when that is NULL. `further` is what the caches should have next. */
+/* Sums go on from `from`, a tile by itself, or begin at 0 when that is NULL. `further` is what the caches should have next, and the sums
+ * of the next tile, which lie behind those of this one. */
 INLINE void tile(int rows, int vectors, int depth, const float *a, const float *b, const float *from, float *to, int64_t step,
                  const char *further) {
+    const int sums = TILE_M * TILE_N * 4; /* bytes */
     vf sum[TILE_M][TILE_V];
     QN_UNROLL
     for (int i = 0; i < rows; i++) {
@@ -45,6 +54,7 @@ INLINE void tile(int rows, int vectors, int depth, const float *a, const float *
     int p = 0;
     for (; p + 4 <= depth; p += 4, a += 4 * rows, b += 4 * TILE_N, further += LINE) {
         __builtin_prefetch(further, 0, 2);
+        if (from && p < 4 * sums / LINE) __builtin_prefetch((const char *)from + sums + p * (LINE / 4), 0, 3);
         QN_UNROLL
         for (int q = 0; q < 4; q++) one_line(rows, vectors, a + q * rows, b + q * TILE_N, sum);
     }

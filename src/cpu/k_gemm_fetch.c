@@ -46,17 +46,20 @@ INLINE void store_line(float *to, vf line, int count, const float *end) {
     else vf_store(to, line);
 }
 
-/* At most VF_N rows into lanes. Lines reach past `count`, onto lines that are written after them, as far as the panel goes. Rows that
+/* At most VF_N rows into lanes; those `ahead` bytes behind are asked for meanwhile. Lines reach past `count`, onto lines that are written after them, as far as the panel goes. Rows that
  * are not there are the last one again, which is cheaper than to ask each time. */
-INLINE void turn(const qn_gemm_side *s, const char *at, int count, int depth, float *panel, const float *end, int step, int size,
-                 load_fn load, loadn_fn loadn) {
+INLINE void turn(const qn_gemm_side *s, const char *at, int64_t ahead, int count, int depth, float *panel, const float *end,
+                 int step, int size, load_fn load, loadn_fn loadn) {
     vf r[VF_N];
     int64_t row[VF_N];
     int p = 0;
     for (int i = 0; i < VF_N; i++) row[i] = (i < count ? i : count - 1) * s->along;
     for (; p + VF_N < depth; p += VF_N, panel += (int64_t)VF_N * step, at += VF_N * size) {
         QN_UNROLL
-        for (int i = 0; i < VF_N; i++) r[i] = load(at + row[i]);
+        for (int i = 0; i < VF_N; i++) {
+            __builtin_prefetch(at + ahead + row[i], 0, 3);
+            r[i] = load(at + row[i]);
+        }
         vf_turn(r);
         QN_UNROLL
         for (int i = 0; i < VF_N; i++) store_line(panel + i * step, r[i], count, end);
@@ -72,8 +75,9 @@ INLINE void turn_panels(const qn_gemm_side *s, const char *at, int64_t count, in
                         load_fn load, loadn_fn loadn) {
     for (int64_t first = 0; first < count; first += step, panel += (int64_t)depth * step) {
         int some = count - first < step ? (int)(count - first) : step;
+        int64_t ahead = first + step < count ? step * s->along : 0;
         for (int i = (some - 1) / VF_N * VF_N; i >= 0; i -= VF_N)
-            turn(s, at + (first + i) * s->along, some - i < VF_N ? some - i : VF_N, depth, panel + i,
+            turn(s, at + (first + i) * s->along, ahead, some - i < VF_N ? some - i : VF_N, depth, panel + i,
                  panel + (int64_t)depth * step, step, size, load, loadn);
     }
 }

@@ -4,32 +4,33 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { WIDE = QN_GEMM_WIDE, VECTORS = WIDE / VF_N, AHEAD = 2048 };
+enum { WIDE = QN_GEMM_WIDE, VECTORS = WIDE / VF_N };
 /* Rows whose sums fit the registers beside a line of weights, how many panels go abreast for each number of rows, and which bodies
- * (rows, panels) that takes. Four streams are a tenth to a fifth faster than two on x86; elsewhere it was not measured, and a model of
+ * (rows, panels) that takes; bytes before they are read, a line is asked for. With AVX-512 and one row, two streams a core were never far
+ * behind one or four, each of which was the slowest on one of two machines; AVX2 was a tenth to a fifth faster with four, and a model of
  * a Neoverse V1 gives one row a tenth. More rows than fit take several passes over a depth of weights: by SHARED bodies, where two
  * panels abreast fit. */
 #define MANY_3(DO, ...) DO(1, 2, 1, __VA_ARGS__) DO(2, 2, 1, __VA_ARGS__) DO(3, 2, 1, __VA_ARGS__)
 #define SHARED(DO, ...)
 #if defined(__AVX512F__)
-enum { ROWS = 4, MOST = 4, DEPTH = 64 };
+enum { ROWS = 4, MOST = 4, DEPTH = 64, AHEAD = 4096 };
 #define ABREAST \
-    { 4, 4, 4, 2, 2, 2, 2, 2 }
-#define MANY(DO, ...) DO(1, 4, 1, __VA_ARGS__) DO(2, 4, 1, __VA_ARGS__) DO(3, 4, 1, __VA_ARGS__) DO(4, 2, 1, __VA_ARGS__)
+    { 2, 4, 4, 2, 2, 2, 2, 2 }
+#define MANY(DO, ...) DO(1, 2, 1, __VA_ARGS__) DO(2, 4, 1, __VA_ARGS__) DO(3, 4, 1, __VA_ARGS__) DO(4, 2, 1, __VA_ARGS__)
 #undef SHARED
 #define SHARED(DO, ...) DO(2, 2, 2, __VA_ARGS__) DO(3, 2, 2, __VA_ARGS__) DO(4, 2, 2, __VA_ARGS__)
 #elif defined(__AVX2__)
-enum { ROWS = 4, MOST = 4, DEPTH = 512 };
+enum { ROWS = 4, MOST = 4, DEPTH = 512, AHEAD = 2048 };
 #define ABREAST \
     { 4, 2, 2, 1, 1, 1, 1, 1 }
 #define MANY(DO, ...) DO(1, 4, 1, __VA_ARGS__) DO(2, 2, 1, __VA_ARGS__) DO(3, 2, 1, __VA_ARGS__)
 #elif QN_REGISTERS == 32
-enum { ROWS = QN_STREAM_ROWS, MOST = 4, DEPTH = 512 };
+enum { ROWS = QN_STREAM_ROWS, MOST = 4, DEPTH = 512, AHEAD = 2048 };
 #define ABREAST \
     { 4, 2, 2, 2, 1, 1, 1, 1 }
 #define MANY(DO, ...) DO(1, 4, 1, __VA_ARGS__) DO(2, 2, 1, __VA_ARGS__) DO(3, 2, 1, __VA_ARGS__) DO(4, 2, 1, __VA_ARGS__)
 #else
-enum { ROWS = 4, MOST = 2, DEPTH = 512 };
+enum { ROWS = 4, MOST = 2, DEPTH = 512, AHEAD = 2048 };
 #define ABREAST \
     { 2, 2, 2, 1, 1, 1, 1, 1 }
 #define MANY(DO, ...) MANY_3(DO, __VA_ARGS__)
