@@ -1,14 +1,15 @@
 /* The products of kd_dots.c for a few rows at a time by instructions that multiply two rows with two: twice the products of a dot
- * instruction. Sums come out by pairs, and by pairs they stay from the first group of a chunk to the last, integers and floats in
- * registers: only a chunk's beginning and end put them in order. What happens to an element is what happens everywhere else, so the bits
- * are the same. Weights are paired once for all rows that meet them, rows once for all the panels abreast. */
+ * instruction. Sums come out by pairs, and by pairs they stay from the first chunk to the last: the first begins with zeros, and behind the
+ * last they are put in order. What happens to an element is what happens everywhere else, so the bits are the same. Weights are paired
+ * once for all rows that meet them, rows once for all the panels abreast. */
 #include "cpu/kd_quant.h"
 #include "cpu/simd/simd_square.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
 /* A tile has two pairs of rows and two vectors of lanes: sixteen sums, and room for what is multiplied. */
-enum { ROWS = QN_TILE_ROWS, ROW_PAIRS = ROWS / 2, VECTORS = 2, SIDE = 2 * VECTORS, TILES = QN_PANEL_VECTORS / VECTORS, DEEP = 8 };
+enum { ROWS = QN_TILE_ROWS, ROW_PAIRS = ROWS / 2, VECTORS = 2, SIDE = 2 * VECTORS, TILES = QN_PANEL_VECTORS / VECTORS };
+enum { DEEP = 8, BLOCK = 32 };
 
 /* What a tile takes of a chunk of a panel, by pairs of its rows, of which a vector has one or more: codes in steps of eight elements. */
 typedef struct paired {
@@ -16,45 +17,48 @@ typedef struct paired {
     vf scale[QN_CHUNK / 16][SIDE], least[QN_CHUNK / 16][SIDE];
 } paired;
 
-/* And of its rows: eight bytes of one and eight of the other, which serve every quarter of a register. Scales are paired by fours, also
- * where fewer are left. */
+/* And of its rows: eight bytes of one and eight of the other, which serve every quarter of a register. */
 typedef struct row_pairs {
     int8_t q[QN_CHUNK / DEEP][ROW_PAIRS][2 * DEEP];
-    float d[QN_CHUNK / 32][ROW_PAIRS][4], total[QN_CHUNK / 16][ROW_PAIRS][4];
+    float d[QN_CHUNK / BLOCK][ROW_PAIRS][4], total[QN_CHUNK / 16][ROW_PAIRS][4];
 } row_pairs;
-
-/* Bytes less the offset: 128 more keeps them from borrowing of each other. */
-INLINE vu less_offset(vu codes, uint32_t offsets) { return ((codes ^ 0x80808080u) - offsets) ^ 0x80808080u; }
 
 /* From lane `lane` of the panel on. */
 static void pair_weights(const qn_quant_chunk *w, int lane, int count, int groups, int offset, int least, paired *to) {
-    uint32_t offsets = (uint32_t)offset * 0x01010101u;
+    vu offsets = vu_set1((uint32_t)offset * 0x01010101u);
     for (int v = 0; v < VECTORS; v++, lane += VF_N) {
         for (int s = 0; s < count / DEEP; s++) {
-            vu a = less_offset(vu_load(w->codes[2 * s] + lane), offsets),
-               b = less_offset(vu_load(w->codes[2 * s + 1] + lane), offsets);
+            vu a = vu_minus_bytes(vu_load(w->codes[2 * s] + lane), offsets);
+            vu b = vu_minus_bytes(vu_load(w->codes[2 * s + 1] + lane), offsets);
             to->codes[s][2 * v] = vu_pair_low(a, b);
             to->codes[s][2 * v + 1] = vu_pair_high(a, b);
         }
         for (int g = 0; g < groups; g++) {
-            vf scale = vf_load(w->scale[g] + lane), lowest = least ? vf_load(w->least[g] + lane) : scale;
+            vf scale = vf_load(w->scale[g] + lane);
             to->scale[g][2 * v] = vf_pair_low(scale, scale);
             to->scale[g][2 * v + 1] = vf_pair_high(scale, scale);
+            if (!least) continue;
+            vf lowest = vf_load(w->least[g] + lane);
             to->least[g][2 * v] = vf_pair_low(lowest, lowest);
             to->least[g][2 * v + 1] = vf_pair_high(lowest, lowest);
         }
     }
 }
 
-static void pair_rows(const qn_quant_row *const *x, int count, int group, int least, row_pairs *to) {
+/* Block b of 32 elements of some rows. */
+INLINE void pair_block(const qn_quant_row *const *x, uint64_t b, int group, int least, row_pairs *to) {
+    int8_t(*q)[ROW_PAIRS][2 * DEEP] = to->q + b * BLOCK / DEEP;
+    QN_UNROLL
     for (int j = 0; j < ROW_PAIRS; j++) {
-        const qn_quant_row *a = x[2 * j], *b = x[2 * j + 1];
-        for (int s = 0; s < count / DEEP; s += 4) { /* a group of 32 at the least */
-            vu_pair_rows(a->q + s * DEEP, b->q + s * DEEP, to->q[s][j], to->q[s + 1][j]);
-            vu_pair_rows(a->q + (s + 2) * DEEP, b->q + (s + 2) * DEEP, to->q[s + 2][j], to->q[s + 3][j]);
+        const qn_quant_row *first = x[2 * j], *second = x[2 * j + 1];
+        const int8_t *from = first->q + b * BLOCK, *other = second->q + b * BLOCK;
+        vu_pair_rows(from, other, q[0][j], q[1][j]);
+        vu_pair_rows(from + 2 * DEEP, other + 2 * DEEP, q[2][j], q[3][j]);
+        vf_pair_rows(first->d + b, second->d + b, to->d[b][j]);
+        for (int i = 0; least && i < BLOCK / group; i++) {
+            uint64_t g = b * (uint64_t)(BLOCK / group) + (uint64_t)i;
+            vf_pair_rows(first->total + g, second->total + g, to->total[g][j]);
         }
-        for (int g = 0; g < count / 32; g += 4) vf_pair_rows(a->d + g, b->d + g, to->d[g][j], ROW_PAIRS * 4);
-        for (int g = 0; least && g < count / group; g += 4) vf_pair_rows(a->total + g, b->total + g, to->total[g][j], ROW_PAIRS * 4);
     }
 }
 
@@ -79,35 +83,37 @@ INLINE void multiply(const int8_t (*q)[ROW_PAIRS][2 * DEEP], const vu (*codes)[S
     }
 }
 
-INLINE void tile(const row_pairs *x, const paired *w, int groups, int group, int least, float *sums, int step) {
+/* Where vector i of a tile's sums waits for the next chunk: two rows' places for a vector of lanes take what the pair has of it. */
+INLINE float *place(float *sums, int step, int i) { return sums + (i / SIDE * 2 + i % 2) * step + i % SIDE / 2 * VF_N; }
+
+/* While it multiplies, rows that come `next`, if any, are paired: in the time that takes by itself the products would stand still. */
+INLINE void tile(const row_pairs *x, const paired *w, uint64_t groups, int group, int least, float *sums, int step,
+                 const qn_quant_row *const *next, row_pairs *to) {
     vf sum[ROW_PAIRS][SIDE];
     QN_UNROLL
-    for (int i = 0; i < ROW_PAIRS * VECTORS; i++) {
-        int j = i / VECTORS, v = i % VECTORS;
-        vf a = vf_load(sums + 2 * j * step + v * VF_N), b = vf_load(sums + (2 * j + 1) * step + v * VF_N);
-        sum[j][2 * v] = vf_pair_low(a, b);
-        sum[j][2 * v + 1] = vf_pair_high(a, b);
-    }
-    int64_t g = 0;
+    for (int i = 0; i < ROW_PAIRS * SIDE; i++) sum[i / SIDE][i % SIDE] = vf_load(place(sums, step, i));
+    const int8_t(*q)[ROW_PAIRS][2 * DEEP] = x->q;
+    const vu(*codes)[SIDE] = w->codes;
+    uint64_t g = 0;
     do { /* there is one: a test before it has compilers keep each sum twice */
+        uint64_t b = g * (uint64_t)group / BLOCK;
         vi whole[ROW_PAIRS][SIDE];
-        multiply(x->q + g * group / DEEP, w->codes + g * group / DEEP, group, whole);
+        if (next && g % (uint64_t)(BLOCK / group) == 0) pair_block(next, b, group, least, to);
+        multiply(q, codes, group, whole);
         QN_UNROLL
         for (int j = 0; j < ROW_PAIRS; j++) {
-            vf d = vf_pair_load(x->d[g * group / 32][j]), total = least ? vf_pair_load(x->total[g][j]) : d;
+            vf d = vf_pair_load(x->d[b][j]), total = least ? vf_pair_load(x->total[g][j]) : d;
             QN_UNROLL
             for (int l = 0; l < SIDE; l++) {
                 sum[j][l] = vf_fma_stay(vf_from_sum(whole[j][l]), w->scale[g][l] * d, sum[j][l]);
                 if (least) sum[j][l] = vf_fma_stay(w->least[g][l], total, sum[j][l]);
             }
         }
+        q += group / DEEP;
+        codes += group / DEEP;
     } while (++g < groups);
     QN_UNROLL
-    for (int i = 0; i < ROW_PAIRS * VECTORS; i++) {
-        int j = i / VECTORS, v = i % VECTORS;
-        vf_store(sums + 2 * j * step + v * VF_N, vf_of_first(sum[j][2 * v], sum[j][2 * v + 1]));
-        vf_store(sums + (2 * j + 1) * step + v * VF_N, vf_of_second(sum[j][2 * v], sum[j][2 * v + 1]));
-    }
+    for (int i = 0; i < ROW_PAIRS * SIDE; i++) vf_store(place(sums, step, i), sum[i / SIDE][i % SIDE]);
 }
 
 typedef struct task {
@@ -119,11 +125,16 @@ typedef struct task {
 } task;
 
 INLINE void run(const task *t, int group, int least) {
-    row_pairs x;
+    row_pairs pairs[2];
+    uint64_t groups = (uint64_t)(t->count / group);
+    for (uint64_t b = 0; b < groups / (uint64_t)(BLOCK / group); b++) pair_block(t->x, b, group, least, pairs);
     for (int j = 0; j < t->n; j += ROWS) {
-        pair_rows(t->x + j, t->count, group, least, &x);
-        for (int i = 0; i < t->tiles; i++)
-            tile(&x, t->w + i, t->count / group, group, least, t->sums + j * (int64_t)t->step + i * VECTORS * VF_N, t->step);
+        row_pairs *x = pairs + j / ROWS % 2, *to = pairs + (j / ROWS + 1) % 2;
+        float *sums = t->sums + j * (int64_t)t->step;
+        int last = t->tiles - 1;
+        for (int i = 0; i < last; i++) tile(x, t->w + i, groups, group, least, sums + i * VECTORS * VF_N, t->step, NULL, NULL);
+        const qn_quant_row *const *next = t->x + (j + ROWS < t->n ? j + ROWS : j); /* behind the last: these again, for nobody */
+        tile(x, t->w + last, groups, group, least, sums + last * VECTORS * VF_N, t->step, next, to);
     }
 }
 
@@ -137,4 +148,14 @@ void qn_quant_tiles(const qn_quant_type *t, const qn_quant_chunk *w, int panels,
     else if (t->group == 32) run(&all, 32, 0);
     else if (t->has_least) run(&all, 16, 1);
     else run(&all, 16, 0);
+}
+
+void qn_quant_tiles_end(int n, float *sums, int step) {
+    for (int j = 0; j < n; j += 2)
+        for (int at = 0; at < step; at += VF_N) {
+            float *first = sums + j * (int64_t)step + at, *second = first + step;
+            vf low = vf_load(first), high = vf_load(second);
+            vf_store(first, vf_of_first(low, high));
+            vf_store(second, vf_of_second(low, high));
+        }
 }

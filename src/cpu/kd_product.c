@@ -141,5 +141,8 @@ void qn_quant_run(const qn_quant_product *p, const qn_quant_unit *u, int64_t par
             qn_quant_dots(p->type, w, some, x, u->n, count, sums + (first - u->panel) * QN_PANEL, width, &next);
         }
     }
+#ifdef QN_TILES_END
+    if (qn_quant_by_tiles(p->type, u->n)) qn_quant_tiles_end(u->n - u->n % QN_TILE_ROWS, sums, width);
+#endif
     store(p, u, sums, width);
 }

@@ -131,6 +131,7 @@ void qn_quant_dots(const qn_quant_type *t, const qn_quant_chunk *w, int panels, 
 enum { QN_TILE_ROWS = 16, QN_TILE_LEAST = 4, QN_TILE_PANELS = 4, QN_TILE_FROM = 16, QN_TILE_GROUP = 32 };
 #elif defined(QN_AT_i8mm) || defined(QN_AT_sve)
 #define QN_HAS_TILES 1
+#define QN_TILES_END 1
 enum { QN_TILE_ROWS = 4, QN_TILE_LEAST = 1, QN_TILE_PANELS = 4, QN_TILE_FROM = 8, QN_TILE_GROUP = 16 };
 #else
 enum { QN_TILE_ROWS = 1, QN_TILE_PANELS = QN_DOT_PANELS, QN_TILE_FROM = 1 << 30, QN_TILE_GROUP = 32 };
@@ -138,6 +139,9 @@ enum { QN_TILE_ROWS = 1, QN_TILE_PANELS = QN_DOT_PANELS, QN_TILE_FROM = 1 << 30,
 #define qn_quant_tiles QN_K(quant_tiles)
 void qn_quant_tiles(const qn_quant_type *t, const qn_quant_chunk *w, int panels, const qn_quant_row *const *x, int n, int count,
                     float *sums, int step);
+/* Sums of n rows, `step` wide, as Arm's tiles leave them from chunk to chunk, put in order. */
+#define qn_quant_tiles_end QN_K(quant_tiles_end)
+void qn_quant_tiles_end(int n, float *sums, int step);
 
 static inline int qn_quant_by_tiles(const qn_quant_type *t, int n) { return n >= QN_TILE_FROM && t->group >= QN_TILE_GROUP; }
 static inline int qn_quant_abreast(const qn_quant_type *t, int n) {
