@@ -2,7 +2,7 @@
  * them. A machine multiplies and adds eight halves in the time in which it converts four, and with one row it waits for that. */
 #include "cpu/k_stream.h"
 
-#ifdef QN_AT_i8mm /* vectors of SVE have no such instruction */
+#ifdef QN_AT_i8mm /* vectors of SVE have no such instruction: level sve takes this step as it is */
 #include "cpu/k_stream.c"
 
 int QN_K(mul_mat_halves)(const qn_call *c, qn_cpu_step *s);

@@ -2,8 +2,6 @@
  * it is and unpacked; the arithmetic of its products is that of kd_dots.c. */
 #include "cpu/kd_unpack.h"
 
-enum { LOW4 = 0x0f0f0f0f, LOW6 = 0x3f3f3f3f };
-
 /* ---- Nibbles, for codebooks: the values of a type are few, so a nibble tells which, and a table of 16 gives its code. That takes 4 bits
  * an element where the file has 2 or 3, and no gathering for each token. Scales are f32 behind the nibbles, minima behind these. */
 
@@ -30,11 +28,6 @@ static void to_nibbles(const qn_quant_kept *k, const qn_quant_chunk *from, uint8
 static void keep_nibbles(const qn_quant_kept *k, const uint8_t *raw, const qn_quant_chunk *from, uint8_t *to) {
     (void)raw;
     to_nibbles(k, from, to);
-}
-
-/* The numbers of a group in the form's field of them. */
-INLINE vf kept_float(const uint8_t *field, int g, int v) {
-    return vf_load((const float *)(const void *)(field + 4 * g * QN_PANEL) + v * VF_N);
 }
 
 INLINE void from_nibbles(const uint8_t *table, int groups, const uint8_t *p, int v, qn_quant_chunk *to) {
@@ -79,31 +72,8 @@ static void keep_pairs(const qn_quant_kept *k, const uint8_t *raw, const qn_quan
 }
 const qn_quant_kept QN_K(kept_pairs) = {keep_pairs, QN_K(unpack_tq2_0), 66, 8, NULL};
 
-/* ---- Forms for Arm, where one row of activations waits for instructions, not for memory. Vectors go through a block by twos: what one
- * adds to its sum waits for what it added before, and the bytes of the row are read once for both. */
+/* ---- Forms for Arm, where one row of activations waits for instructions, not for memory: its products are kd_abreast.c's. */
 #ifdef QN_KEEPS_Q4_K
-
-enum { ABREAST = 2 };
-
-/* Vectors of the block at p from v on times a row, to which their sums are added. */
-typedef void (*abreast_fn)(const uint8_t *p, int v, const qn_quant_row *x, int offset, vf sum[ABREAST]);
-
-INLINE void one_abreast(const qn_quant_line *l, abreast_fn dot, int size) {
-    vf sum[QN_DOT_PANELS_ONE * QN_PANEL_VECTORS];
-    const qn_quant_row *x = l->x;
-    for (int i = 0; i < l->panels * QN_PANEL_VECTORS; i++) sum[i] = vf_zero();
-    for (int64_t b = 0; b < l->k / QN_CHUNK; b++, x += l->x_step)
-        for (int i = 0; i < l->panels * QN_PANEL_VECTORS; i += ABREAST) {
-            QN_STAY; /* the row's numbers are too many to be kept from one to the next */
-            dot(l->panel[i / QN_PANEL_VECTORS] + b * size, i % QN_PANEL_VECTORS, x, l->offset, sum + i);
-        }
-    for (int i = 0; i < l->panels * QN_PANEL_VECTORS; i++) vf_store(l->sums + i * VF_N, sum[i]);
-}
-
-#define KEPT_ABREAST(name, size, groups, keep, table)                                                      \
-    UNPACK_ONLY(kept_##name, 256, size)                                                                    \
-    void QN_K(one_kept_##name)(const qn_quant_line *l) { one_abreast(l, name##_abreast, (size)*QN_PANEL); } \
-    const qn_quant_kept QN_K(kept_##name) = {keep, QN_K(unpack_kept_##name), size, groups, table};
 
 /* Q4_K: scales and minima as the floats they become. It takes a third more bytes, and of the instructions for one row a third fewer: half
  * of them made floats of six bits. */
@@ -128,43 +98,13 @@ INLINE void kept_q4_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
         }
 }
 
-INLINE vf add_group(const uint8_t *p, int g, int v, vi whole, const qn_quant_row *x, vf sum) {
-    sum = vf_fma(vf_from_sum(whole), vf_times_at(kept_float(p + 128 * QN_PANEL, g, v), x->d, g), sum);
-    return vf_fma_at(kept_float(p + 160 * QN_PANEL, g, v), x->total, g, sum);
-}
-
-INLINE void q4_k_abreast(const uint8_t *p, int v, const qn_quant_row *x, int offset, vf sum[ABREAST]) {
-    (void)offset;      /* it has none */
-    p += v * VF_N * 4; /* so that all else is constant */
-    QN_UNROLL
-    for (int g = 0; g < 8; g += 2) {
-        vi low[ABREAST], high[ABREAST];
-        QN_UNROLL
-        for (int i = 0; i < ABREAST; i++) low[i] = high[i] = vi_sum_start(0);
-        QN_UNROLL
-        for (int w = 0; w < 8; w++) {
-            QN_UNROLL
-            for (int i = 0; i < ABREAST; i++) {
-                vu q = word(p, 4 * g + w, i);
-                low[i] = vi_dot4_at(low[i], q & LOW4, x->q + 32 * g, w);
-                high[i] = vi_dot4_upper_at(high[i], q, x->q + 32 * g, 8 + w);
-            }
-        }
-        QN_UNROLL
-        for (int i = 0; i < ABREAST; i++) {
-            sum[i] = add_group(p, g, i, low[i], x, sum[i]);
-            sum[i] = add_group(p, g + 1, i, high[i] >> VI_UPPER_BITS, x, sum[i]);
-        }
-    }
-}
 static const uint8_t codes_plain[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-KEPT_ABREAST(q4_k, 192, 8, keep_floats, codes_plain)
+UNPACK_ONLY(kept_q4_k, 256, 192)
+const qn_quant_kept QN_K(kept_q4_k) = {keep_floats, QN_K(unpack_kept_q4_k), 192, 8, codes_plain};
 
-/* Q6_K with NEON: the sixteen codes of a group are three words of a row with a code in six bits of each byte, and in the two upper bits of
- * their bytes, from the first word down, the bits of the fourth: six instructions where the file's own form takes eleven. Scales are halves
+/* Q6_K: the sixteen codes of a group are three words of a row with a code in six bits of each byte, and in the two upper bits of
+ * their bytes, from the first word down, the bits of the fourth: with NEON six instructions where the file's own form takes eleven. Scales are halves
  * of floats, two to a word, of which a signed byte needs no more: one instruction instead of three, for 16 bytes more. */
-#ifdef QN_KEEPS_Q6_K
-
 static void keep_sixes(const qn_quant_kept *k, const uint8_t *raw, const qn_quant_chunk *from, uint8_t *to) {
     for (int g = 0; g < k->groups; g++)
         for (int i = 0; i < 3; i++)
@@ -181,20 +121,6 @@ static void keep_sixes(const qn_quant_kept *k, const uint8_t *raw, const qn_quan
     memcpy(to, raw + 208 * QN_PANEL, 2 * QN_PANEL);
 }
 
-/* Codes of a group, and its scale. */
-INLINE void sixes(const uint8_t *p, int g, int v, vu to[4]) {
-    vu a = word(p, 3 * g, v), b = word(p, 3 * g + 1, v), c = word(p, 3 * g + 2, v);
-    to[0] = a & LOW6;
-    to[1] = b & LOW6;
-    to[2] = c & LOW6;
-    __asm__("" : "+w"(to[0]), "+w"(to[1]), "+w"(to[2])); /* now, so that a need not be copied */
-    to[3] = vu_tops(a, b, c);
-}
-INLINE vf sixes_scale(const uint8_t *p, vf d, int g, int v) {
-    vu two = word(p + 192 * QN_PANEL, g / 2, v);
-    return d * vf_of_bits((vi)(g % 2 ? two & 0xffff0000u : two << 16));
-}
-
 INLINE void kept_q6_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     vf d = half_field(p + 224 * QN_PANEL, v);
     (void)b;
@@ -207,24 +133,8 @@ INLINE void kept_q6_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     }
 }
 
-INLINE void q6_k_abreast(const uint8_t *p, int v, const qn_quant_row *x, int offset, vf sum[ABREAST]) {
-    vf d[ABREAST] = {half_field(p + 224 * QN_PANEL, v), half_field(p + 224 * QN_PANEL, v + 1)};
-    p += v * VF_N * 4; /* so that all else is constant */
-    QN_UNROLL
-    for (int g = 0; g < 16; g++) {
-        QN_UNROLL
-        for (int i = 0; i < ABREAST; i++) {
-            vi whole = vi_sum_start(-offset * x->sum[g]);
-            vu codes[4];
-            sixes(p, g, i, codes);
-            QN_UNROLL
-            for (int j = 0; j < 4; j++) whole = vi_dot4_at(whole, codes[j], x->q + 16 * g, j);
-            sum[i] = vf_fma(vf_from_sum(whole), vf_times_at(sixes_scale(p, d[i], g, i), x->d, g / 2), sum[i]);
-        }
-    }
-}
-KEPT_ABREAST(q6_k, 226, 16, keep_sixes, NULL)
-#endif
+UNPACK_ONLY(kept_q6_k, 256, 226)
+const qn_quant_kept QN_K(kept_q6_k) = {keep_sixes, QN_K(unpack_kept_q6_k), 226, 16, NULL};
 #endif
 
 void qn_quant_keep(const qn_quant_type *t, const uint8_t *rows, int64_t step, int n, int64_t blocks, uint8_t *panel) {

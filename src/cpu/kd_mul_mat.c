@@ -118,12 +118,25 @@ int QN_K(mul_mat_bf16)(const qn_call *c, qn_cpu_step *s); /* kd_amx_mul_mat.c */
 int QN_K(mul_mat_halves)(const qn_call *c, qn_cpu_step *s); /* kd_i8mm_halves.c */
 #endif
 
+#ifdef QN_AT_sve
+/* Few rows of f16 by the step of the level below, whose instructions turn halves into floats faster than SVE's. */
+static int prepare_halves(const qn_call *c, qn_cpu_step *s) {
+    qn_cpu_step few = {.constant = s->constant};
+    if (c->src[0]->dtype != QN_DTYPE_F16 || !qn_cpu_prepare(1u << QN_CPU_LEVEL_i8mm, c, &few)) return 0;
+    *s = few;
+    return 1;
+}
+#endif
+
 enum { PREC_F32 = 10 };
 
 int QN_K(mul_mat)(const qn_call *c, qn_cpu_step *s) {
     const qn_attr_mul_mat *at = c->attr;
     if (qn_tensor_count(c->dst[0]) == 0) return 0;
     if (qn_is_block(c->src[0]->dtype) && at->prec != PREC_F32) return prepare_blocks(c, s);
+#ifdef QN_AT_sve
+    if (prepare_halves(c, s)) return 1;
+#endif
 #ifdef QN_FULL_LEVEL
     return QN_K(mul_mat_floats)(c, s);
 #elif defined(QN_AT_amx)

@@ -2,8 +2,6 @@
  * holds four neighbouring elements of one row; the layouts are those of the formats' definition. */
 #include "cpu/kd_unpack.h"
 
-enum { LOW4 = 0x0f0f0f0f, LOW2 = 0x03030303, LOW6 = 0x3f3f3f3f, HIGH2 = 0x30303030, BIT4 = 0x10101010 };
-
 /* ---- 32 elements, one f16 scale: nibble j and nibble j + 16 share a byte. */
 
 INLINE void nibbles(const uint8_t *qs, int v, uint32_t (*codes)[QN_PANEL]) {
@@ -19,7 +17,7 @@ INLINE void q4_0(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     put_f(to->scale, b, v, half_field(p, v));
     nibbles(p + 2 * QN_PANEL, v, to->codes + 8 * b);
 }
-UNPACK(q4_0, 32, 18, 32, 0, 0)
+UNPACK_NARROW(q4_0, 32, 18, 32, 0, 0)
 FEW(q4_0, 32, 18, 32, 0, 0)
 
 INLINE void q4_1(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
@@ -27,7 +25,7 @@ INLINE void q4_1(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     put_f(to->least, b, v, half_field(p + 2 * QN_PANEL, v));
     nibbles(p + 4 * QN_PANEL, v, to->codes + 8 * b);
 }
-UNPACK(q4_1, 32, 20, 32, 1, 0)
+UNPACK_NARROW(q4_1, 32, 20, 32, 1, 0)
 
 /* Bits 4 w to 4 w + 3 of a word, one to a byte, as the fifth bit of a code. */
 INLINE vu fifth_bits(vu high, int w) {
@@ -192,7 +190,7 @@ INLINE vf q5_k_dot(const uint8_t *p, const uint8_t *next, int v, const qn_quant_
     }
     return sum;
 }
-UNPACK_DOT(q5_k, 256, 176, 32)
+UNPACK_DOT_NARROW(q5_k, 256, 176, 32)
 
 INLINE void q6_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     const uint8_t *ql = p, *qh = p + 128 * QN_PANEL, *scales = p + 192 * QN_PANEL;

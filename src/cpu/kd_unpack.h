@@ -6,7 +6,9 @@
 #include "cpu/kd_quant.h"
 #include "cpu/simd/simd_codes.h"
 
-#define INLINE static inline __attribute__((always_inline))
+#define INLINE static inline __attribute__((always_inline, unused)) /* a level may leave a product to another file */
+
+enum { LOW4 = 0x0f0f0f0f, LOW2 = 0x03030303, LOW6 = 0x3f3f3f3f, HIGH2 = 0x30303030, BIT4 = 0x10101010, ONES = 0x01010101 };
 
 /* Unrolls what the registers hold only where a vector is a whole panel; elsewhere it would keep the compiler busy for minutes. */
 #if defined(__AVX512F__)
@@ -28,9 +30,12 @@ enum { QN_ROLLS_VECTORS = 0 };
 /* Forms of their own for packed weights, see kd_kept.c. */
 #if defined(QN_SIMD_NEON) || defined(QN_SIMD_SVE)
 #define QN_KEEPS_Q4_K 1
-#endif
-#if defined(QN_SIMD_NEON)
 #define QN_KEEPS_Q6_K 1
+#endif
+
+/* Level sve has these two sorts of files apart: those of NEON's vectors for one row, and the others. */
+#if !defined(QN_SIMD_SVE)
+#define QN_HAS_NARROW 1
 #endif
 
 /* Word i of a field of words. */
@@ -52,6 +57,29 @@ INLINE vu short_field(const uint8_t *field, int v) {
 INLINE vu byte_field(const uint8_t *field, int v) { return (vu)vi_load_u8(field + v * VF_N); }
 INLINE void put(uint32_t (*codes)[QN_PANEL], int i, int v, vu w) { vu_store(codes[i] + v * VF_N, w); }
 INLINE void put_f(float (*to)[QN_PANEL], int group, int v, vf x) { vf_store(to[group] + v * VF_N, x); }
+
+/* The numbers of a group in the form's field of them. */
+INLINE vf kept_float(const uint8_t *field, int g, int v) {
+    return vf_load((const float *)(const void *)(field + 4 * g * QN_PANEL) + v * VF_N);
+}
+
+#ifdef QN_KEEPS_Q6_K
+/* Of Q6_K as it is kept: codes of a group, and its scale. */
+INLINE void sixes(const uint8_t *p, int g, int v, vu to[4]) {
+    vu a = word(p, 3 * g, v), b = word(p, 3 * g + 1, v), c = word(p, 3 * g + 2, v);
+    to[0] = a & LOW6;
+    to[1] = b & LOW6;
+    to[2] = c & LOW6;
+#if defined(QN_SIMD_NEON)
+    __asm__("" : "+w"(to[0]), "+w"(to[1]), "+w"(to[2])); /* now, so that a need not be copied */
+#endif
+    to[3] = vu_tops(a, b, c);
+}
+INLINE vf sixes_scale(const uint8_t *p, vf d, int g, int v) {
+    vu two = word(p + 192 * QN_PANEL, g / 2, v);
+    return d * vf_of_bits((vi)(g % 2 ? two & 0xffff0000u : two << 16));
+}
+#endif
 
 /* Vector v of block b of a chunk, whose panel bytes begin at p. */
 typedef void (*block_fn)(const uint8_t *p, int b, int v, qn_quant_chunk *to);
@@ -183,6 +211,9 @@ INLINE void few_rows(const qn_quant_few *l, int64_t chunk, int first, int rows, 
 }
 
 /* The same for rows of any number, chunk by chunk, so that all of them find a chunk in the first cache. */
+#ifdef QN_NARROW
+#define FEW(name, block, size, group, least, wide)
+#else
 #define FEW(name, block, size, group, least, wide)                                                                        \
     void QN_K(few_##name)(const qn_quant_few *l) {                                                                        \
         for (int64_t c = 0; c * QN_CHUNK < l->k; c++) {                                                                   \
@@ -193,17 +224,24 @@ INLINE void few_rows(const qn_quant_few *l, int64_t chunk, int first, int rows, 
             if (j < l->n) few_rows(l, c, j, 1, groups, name, block, (size)*QN_PANEL, group, least, wide);                 \
         }                                                                                                                 \
     }
+#endif
 
 /* What a type needs of its function name(p, b, v, to): the unpacking of a chunk, and the product with one row, for as many panels as
  * go abreast and for one; UNPACK_ONLY for those that are packed as something else, UNPACK_DOT for those that bring a name_dot which
- * does with one row what unpacking and block_dot would. */
+ * does with one row what unpacking and block_dot would.
+ *
+ * UNPACK_NARROW and UNPACK_DOT_NARROW for those whose product with one row level sve leaves to kd_sve_narrow.c, where QN_NARROW is
+ * defined and nothing else is made. */
+#ifdef QN_NARROW
+#define UNPACK_ONLY(name, block, size)
+#else
 #define UNPACK_ONLY(name, block, size)                                                              \
     void QN_K(unpack_##name)(const uint8_t *panel, int count, qn_quant_chunk *to) {                 \
         for (int b = 0; b * (block) < count; b++)                                                   \
             for (int v = 0; v < QN_PANEL_VECTORS; v++) name(panel + b * (size)*QN_PANEL, b, v, to); \
     }
-#define UNPACK_DOT(name, block, size, group)                                                                          \
-    UNPACK_ONLY(name, block, size)                                                                                    \
+#endif
+#define ONE_BY_DOT(name, block, size, group)                                                                          \
     void QN_K(one_##name)(const qn_quant_line *l) {                                                                   \
         if (l->panels == QN_DOT_PANELS_ONE) one_row(l, QN_DOT_PANELS_ONE, name##_dot, block, (size)*QN_PANEL, group); \
         else                                                                                                          \
@@ -212,13 +250,28 @@ INLINE void few_rows(const qn_quant_few *l, int64_t chunk, int first, int rows, 
                 one_row(&each, 1, name##_dot, block, (size)*QN_PANEL, group);                                         \
             }                                                                                                         \
     }
-#define UNPACK(name, block, size, group, least, wide)                                                                      \
+#define DOT_BY_BLOCK(name, block, size, group, least, wide)                                                                \
     INLINE vf name##_dot(const uint8_t *p, const uint8_t *next, int v, const qn_quant_row *x, int g, int offset, vf sum) { \
         qn_quant_chunk w;                                                                                                  \
         name(p, 0, v, &w);                                                                                                 \
         return block_dot(&w, v, x, g, offset, sum, block, group, least, wide, v ? NULL : next, (size)*QN_PANEL);           \
-    }                                                                                                                      \
-    UNPACK_DOT(name, block, size, group)
+    }
+#ifdef QN_NARROW
+#define UNPACK_DOT(name, block, size, group)
+#define UNPACK(name, block, size, group, least, wide)
+#else
+#define UNPACK_DOT(name, block, size, group) UNPACK_ONLY(name, block, size) ONE_BY_DOT(name, block, size, group)
+#define UNPACK(name, block, size, group, least, wide) \
+    DOT_BY_BLOCK(name, block, size, group, least, wide) UNPACK_DOT(name, block, size, group)
+#endif
+#ifdef QN_HAS_NARROW
+#define UNPACK_DOT_NARROW(name, block, size, group) UNPACK_ONLY(name, block, size) ONE_BY_DOT(name, block, size, group)
+#define UNPACK_NARROW(name, block, size, group, least, wide) \
+    DOT_BY_BLOCK(name, block, size, group, least, wide) UNPACK_DOT_NARROW(name, block, size, group)
+#else
+#define UNPACK_DOT_NARROW(name, block, size, group) UNPACK_ONLY(name, block, size)
+#define UNPACK_NARROW(name, block, size, group, least, wide) UNPACK_ONLY(name, block, size)
+#endif
 
 #define QN_UNPACKS(X)                                                                                                           \
     X(q4_0)                                                                                                                     \

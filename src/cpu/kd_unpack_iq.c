@@ -3,8 +3,6 @@
 #include "cpu/kd_unpack.h"
 #include "tensor/quant_grids.h"
 
-enum { ONES = 0x01010101, LOW4 = 0x0f0f0f0f };
-
 /* ---- Tables of 16 */
 
 #define FLIP(x) (uint8_t)((uint8_t)(x) ^ (VU_WIDE_FLIP & 255u))
@@ -62,7 +60,7 @@ INLINE void nvfp4(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
         looked_up(float4, p + (4 + 8 * t) * QN_PANEL, 2, v, to->codes + 16 * b + 4 * t);
     }
 }
-UNPACK(nvfp4, 64, 36, 16, 0, 0)
+UNPACK_NARROW(nvfp4, 64, 36, 16, 0, 0)
 
 /* ---- Codebooks. Eight elements are a group; codes are 64 more than the values. */
 

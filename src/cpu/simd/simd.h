@@ -11,7 +11,7 @@
  *   vf_round (to nearest even) vi_from_f (of a whole number in range) vf_from_i
  *
  * For the preprocessor: QN_LANES is VF_N, QN_REGISTERS how many vectors the machine holds at once, QN_SIMD_<family> which header it is
- * (none for plain). */
+ * (none for plain). A file that defines QN_NARROW before it has NEON's vectors of 16 bytes at level sve too. */
 #ifndef QN_CPU_SIMD_SIMD_H
 #define QN_CPU_SIMD_SIMD_H
 
@@ -24,7 +24,7 @@
 #include "cpu/simd/simd_avx512.h"
 #elif defined(__AVX2__)
 #include "cpu/simd/simd_avx2.h"
-#elif defined(__ARM_FEATURE_SVE_BITS) && __ARM_FEATURE_SVE_BITS == 256
+#elif defined(__ARM_FEATURE_SVE_BITS) && __ARM_FEATURE_SVE_BITS == 256 && !defined(QN_NARROW)
 #include "cpu/simd/simd_sve.h"
 #elif defined(__aarch64__) && !defined(QN_AT_c)
 #include "cpu/simd/simd_neon.h"

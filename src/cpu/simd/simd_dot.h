@@ -12,7 +12,7 @@
  *   vf_times_at(a, x, i), vf_fma_at(a, x, i, s)   a * x[i], and s more; likewise of whole fours
  *   vi_sum_start(a)        a, from which sums go on that are made floats by vf_from_sum(s); they stay below 2^22
  *   vu_upper(w)            the upper halves of w's bytes       vu_join(a, b, mask)   a, which has no bit in mask, and the bits of b there
- *   vu_tops(a, b, c)       the two upper bits of each byte, those of a before those of b and c; with NEON only
+ *   vu_tops(a, b, c)       the two upper bits of each byte, those of a before those of b and c; on Arm only
  *   vf_from_byte(w, i)     byte i, a constant, of every lane; vf_from_signed_byte
  *   vu_table16(t, w)       t[byte] for bytes below 16
  *   vu_pick16(t, i)        t[i] of a table of an even number of 16-bit entries */
@@ -194,7 +194,12 @@ static inline vf vf_from_signed_byte(vu w, int i) { return vf_byte_on(w ^ 0x8080
 #else
 static inline vu vu_join(vu low, vu high, uint32_t mask) { return low | (high & mask); }
 #if defined(QN_SIMD_SVE)
-static inline vu vu_upper(vu w) { return svreinterpret_u32_u8(svlsr_n_u8_x(svptrue_b8(), svreinterpret_u8_u32(w), 4)); }
+#define VU_BYTES_DOWN(w, n) svreinterpret_u32_u8(svlsr_n_u8_x(svptrue_b8(), svreinterpret_u8_u32(w), n))
+static inline vu vu_upper(vu w) { return VU_BYTES_DOWN(w, 4); }
+static inline vu vu_tops(vu a, vu b, vu c) {
+    vu high = VU_BYTES_DOWN(a, 2), middle = VU_BYTES_DOWN(b, 4), low = VU_BYTES_DOWN(c, 6);
+    return (high & 0x30303030u) | (middle & 0x0c0c0c0cu) | low;
+}
 #else
 static inline vu vu_upper(vu w) { return w >> 4 & 0x0f0f0f0fu; }
 #endif
