@@ -33,7 +33,7 @@ static const char *const names[QN_CPU_LEVEL_COUNT] = {
 #undef QN_CPU_LEVEL
 };
 
-double qn_cpu_past_least = 1 << 24;
+double qn_cpu_past_least = QN_PAST_BYTES;
 
 const char *qn_cpu_level_name(int level) { return level >= 0 && level < QN_CPU_LEVEL_COUNT ? names[level] : NULL; }
 

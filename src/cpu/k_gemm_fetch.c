@@ -46,8 +46,8 @@ INLINE void store_line(float *to, vf line, int count, const float *end) {
     else vf_store(to, line);
 }
 
-/* At most VF_N rows into lanes; those `ahead` bytes behind are asked for meanwhile. Lines reach past `count`, onto lines that are written after them, as far as the panel goes. Rows that
- * are not there are the last one again, which is cheaper than to ask each time. */
+/* At most VF_N rows into lanes; those `ahead` bytes behind are asked for meanwhile. Lines reach past `count`, onto lines that are written
+ * after them, as far as the panel goes. Rows that are not there are the last one again, which is cheaper than to ask each time. */
 INLINE void turn(const qn_gemm_side *s, const char *at, int64_t ahead, int count, int depth, float *panel, const float *end,
                  int step, int size, load_fn load, loadn_fn loadn) {
     vf r[VF_N];

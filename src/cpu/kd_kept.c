@@ -103,8 +103,9 @@ UNPACK_ONLY(kept_q4_k, 256, 192)
 const qn_quant_kept QN_K(kept_q4_k) = {keep_floats, QN_K(unpack_kept_q4_k), 192, 8, codes_plain};
 
 /* Q6_K: the sixteen codes of a group are three words of a row with a code in six bits of each byte, and in the two upper bits of
- * their bytes, from the first word down, the bits of the fourth: with NEON six instructions where the file's own form takes eleven. Scales are halves
- * of floats, two to a word, of which a signed byte needs no more: one instruction instead of three, for 16 bytes more. */
+ * their bytes, from the first word down, the bits of the fourth: with NEON six instructions where the file's own form takes eleven.
+ * Scales are halves of floats, two to a word, of which a signed byte needs no more: one instruction instead of three, for 16 bytes
+ * more. */
 static void keep_sixes(const qn_quant_kept *k, const uint8_t *raw, const qn_quant_chunk *from, uint8_t *to) {
     for (int g = 0; g < k->groups; g++)
         for (int i = 0; i < 3; i++)
