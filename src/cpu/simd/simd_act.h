@@ -46,7 +46,7 @@ static inline vf d_sigmoid(vf x) {
     return s * vf_sigmoid(f_neg(x));
 }
 /* Twice the u of (1 + tanh u) / 2, which is the sigmoid of it. */
-static inline vf gelu_twice(vf x) { return SET(1.59576912f) * x * vf_fma(SET(0.044715f) * x, x, ONE); }
+static inline vf gelu_twice(vf x) { return x * vf_fma(x * x, SET(0.0713548163f), SET(1.59576912f)); }
 static inline vf f_gelu(vf x) { return vf_over_sigmoid(x, gelu_twice(x)); }
 static inline vf d_gelu(vf x) {
     vf s = vf_sigmoid(gelu_twice(x)), u = SET(1.59576912f) * vf_fma(SET(0.134145f) * x, x, ONE);
