@@ -17,7 +17,7 @@
 enum { LINE = 64, ROOM = 1 << 22, MOST_SMALL = 1500, MOST_LARGE = 120000, WALKS = 8 };
 
 static unsigned char one_thread[ROOM], others[ROOM];
-static int64_t served[QN_OP_COUNT];
+static int64_t served[QN_OP_COUNT]; /* at the level at hand */
 
 typedef struct bench {
     qn_context *reference;
@@ -229,15 +229,26 @@ static void check_variant(bench *t, const qc_case *c, int64_t variant, uint64_t 
 
 /* All cases, or, in a further walk, those of ops whose kernel no draw has reached yet: few and small draws may all have been empty
  * or of a dtype that the kernel declines. */
-static void check_level(bench *t, const char *name, int walk) {
+static void walk_level(bench *t, int level, int walk) {
+    const char *name = qn_cpu_level_name(level);
     for (int i = 0; i < qc_cases_count(); i++) {
         const qc_case *c = qc_cases_at(i);
-        if (c->kind != QC_ACCEPT || !qn_cpu_has_kernel(c->op) || (qc_set.op >= 0 && qc_set.op != c->op)) continue;
+        if (c->kind != QC_ACCEPT || !qn_cpu_has_kernel_at(level, c->op) || (qc_set.op >= 0 && qc_set.op != c->op)) continue;
         if (walk > 0 && served[c->op]) continue;
         int64_t most = qc_set.quick ? 6 : 60, step = c->n_variant <= most ? 1 : (c->n_variant + most - 1) / most;
         uint64_t seed = qc_mix(seed_of(qc_case_seed(c), name, strlen(name)), (uint64_t)walk);
         for (int64_t v = walk % step; v < c->n_variant; v += step) check_variant(t, c, v, qc_mix(seed, (uint64_t)v));
     }
+}
+
+static void check_level(bench *t, int level) {
+    memset(served, 0, sizeof served);
+    for (int walk = 0; walk < WALKS; walk++) walk_level(t, level, walk);
+    for (int op = 0; op < QN_OP_COUNT; op++) {
+        if (!qn_cpu_has_kernel_at(level, op) || served[op] || (qc_set.op >= 0 && qc_set.op != op)) continue;
+        qc_fail(NULL, "%s has a kernel at level %s that no case reaches", qn_op_describe(op)->name, qn_cpu_level_name(level));
+    }
+    printf("level %s done\n", qn_cpu_level_name(level));
 }
 
 static void meet(void *arg, int64_t part) {
@@ -271,14 +282,9 @@ int qc_mode_kernels(void) {
         setenv("QUERN_CPU", qn_cpu_level_name(level), 1); /* what workspaces are sized by */
         if (qn_context_create(NULL, &t.level) != QN_OK) return 1;
         t.level->cpu_levels = 1u << level;
-        for (int walk = 0; walk < WALKS; walk++) check_level(&t, qn_cpu_level_name(level), walk);
+        check_level(&t, level);
         t.level->pool = NULL;
         qn_context_destroy(t.level);
-        printf("level %s done\n", qn_cpu_level_name(level));
-    }
-    for (int op = 0; op < QN_OP_COUNT; op++) {
-        if (!qn_cpu_has_kernel(op) || served[op] || (qc_set.op >= 0 && qc_set.op != op)) continue;
-        qc_fail(NULL, "%s has a kernel that no case reaches", qn_op_describe(op)->name);
     }
     for (int i = 0; i < 3; i++) qn_pool_destroy(t.pools[i]);
     qn_context_destroy(t.reference);

@@ -63,8 +63,9 @@ uint32_t qn_cpu_levels_parse(const char *list, uint32_t have);
 
 /* The best kernel among `levels` for a call whose workspace and data may still be missing; 0: the reference must do it. */
 int qn_cpu_prepare(uint32_t levels, const qn_call *c, qn_cpu_step *s);
-/* The same by op alone: whether any level of this build has a kernel for it. */
+/* The same by op alone: whether any level of this build, or the level given, has a kernel for it. */
 int qn_cpu_has_kernel(int op);
+int qn_cpu_has_kernel_at(int level, int op);
 
 /* Bytes from which on a result is written past the caches, where the level can. Tests set it, so that small results are too. */
 enum { QN_PAST_BYTES = 1 << 24 };

@@ -85,9 +85,11 @@ int qn_cpu_prepare(uint32_t levels, const qn_call *c, qn_cpu_step *s) {
     return 0;
 }
 
+int qn_cpu_has_kernel_at(int level, int op) { return tables[level] && tables[level][op]; }
+
 int qn_cpu_has_kernel(int op) {
     for (int l = 0; l < QN_CPU_LEVEL_COUNT; l++)
-        if (tables[l] && tables[l][op]) return 1;
+        if (qn_cpu_has_kernel_at(l, op)) return 1;
     return 0;
 }
 
