@@ -172,7 +172,7 @@ qn_status qn_infer_ssm_scan(qn_infer_call *c) {
 
 qn_status qn_infer_ssm_scan_back(qn_infer_call *c) {
     scan z;
-    int64_t n;
+    int64_t n = 0;
     scan_open(&z, c->src + 1, ((const qn_attr_ssm_scan_back *)c->attr)->k);
     QN_TRY(check_scan(c, 1, &z));
     QN_TRY(packed_count(c, &z, &n));

@@ -100,7 +100,7 @@ static qn_status pass_text(prof_source *source, qn_error *error) { /* a file nam
 
 static qn_status take_header(prof_source *source, qn_error *error) {
     enum { DEFLATED = 8, HAS_CRC = 2, HAS_EXTRA = 4, HAS_NAME = 8, HAS_COMMENT = 16, RESERVED = 0xe0 };
-    unsigned char head[10], size[2];
+    unsigned char head[10], size[2] = {0};
     uint64_t at = source->done - unread(source);
     qn_status status = take_bytes(source, head, sizeof head, error);
     int found = status == QN_OK && head[0] == 0x1f && head[1] == 0x8b;

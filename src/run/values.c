@@ -157,7 +157,7 @@ qn_status qn_plan_input_room(qn_plan *p, const char *name, void **at, qn_error *
 }
 
 qn_status qn_plan_set(qn_plan *p, const char *name, const qn_tensor *tensor, qn_error *error) {
-    qn_plan_leaf *l;
+    qn_plan_leaf *l = NULL;
     uint64_t bytes;
     QN_TRY(find_for_set(p, name, tensor, &l, &bytes, error));
     QN_TRY(need_leaf(p, l, error));
@@ -173,7 +173,7 @@ qn_status qn_plan_set(qn_plan *p, const char *name, const qn_tensor *tensor, qn_
 }
 
 qn_status qn_plan_lend(qn_plan *p, const char *name, const qn_tensor *tensor, qn_error *error) {
-    qn_plan_leaf *l;
+    qn_plan_leaf *l = NULL;
     uint64_t bytes;
     QN_TRY(find_for_set(p, name, tensor, &l, &bytes, error));
     const qn_dtype_info *dtype = qn_dtype_describe((qn_dtype)tensor->dtype);

@@ -53,7 +53,7 @@ static void save_gz(const char *folder, const char *name, const char *bytes, siz
 static qn_status load(const char *folder, const char *name, const qn_profile_options *options, qn_error *error,
                       qn_profile **keep) {
     char path[512];
-    qn_profile *profile;
+    qn_profile *profile = NULL;
     snprintf(path, sizeof path, "%s/%s", folder, name);
     qn_status status = qn_profile_open(path, options, &profile, error);
     if (status != QN_OK) {
@@ -76,7 +76,7 @@ static qn_status load_text(void **state, const char *json, uint32_t flags, qn_er
 }
 
 static void open_folder_numbers_spans_by_stamp(void **state) {
-    qn_profile *profile;
+    qn_profile *profile = NULL;
     qn_error error;
     save(*state, "w.200.pt.trace.json", SMALL, sizeof SMALL - 1);
     save_gz(*state, "w.1000.pt.trace.json.gz", SMALL, sizeof SMALL - 1);
@@ -130,7 +130,7 @@ static void tolerance_ends_where_strict_begins(void **state) {
 }
 
 static void last_of_two_equal_keys_counts(void **state) {
-    qn_profile *profile;
+    qn_profile *profile = NULL;
     qn_error error;
     static const char
         TWICE[] = "{\"traceEvents\": [{\"ph\": \"X\", \"name\": \"gone\"}], \"traceEvents\": ["
@@ -179,7 +179,7 @@ static void bomb_stops_at_the_limit(void **state) {
 static void cancel_stops_and_can_be_tried_again(void **state) {
     volatile int cancel = 1;
     qn_error error;
-    qn_profile *profile;
+    qn_profile *profile = NULL;
     qn_profile_options options = qn_profile_options_default();
     options.cancel = &cancel;
     save(*state, "t.pt.trace.json", SMALL, sizeof SMALL - 1);
@@ -212,7 +212,7 @@ static void memory_that_ends_anywhere_is_reported(void **state) {
 }
 
 static void arguments_of_the_calls_are_checked(void **state) {
-    qn_profile *profile;
+    qn_profile *profile = NULL;
     qn_error error;
     qn_profile_options options = qn_profile_options_default();
     assert_int_equal(qn_profile_open(NULL, NULL, &profile, &error), QN_ARGUMENT);
