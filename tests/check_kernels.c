@@ -207,15 +207,12 @@ static void check_variant(bench *t, const qc_case *c, int64_t variant, uint64_t 
     static const qc_shapes shapes[] = {QC_SHAPES_RANDOM, QC_SHAPES_ODD,   QC_SHAPES_ONES,
                                        QC_SHAPES_DEEP,   QC_SHAPES_LARGE, QC_SHAPES_LARGE};
     static const char *const whats[] = {"random", "odd", "ones", "deep", "large", "large"};
-    const double least = qn_cpu_past_least;
     for (int i = 0; i < 6; i++) {
         qc_draw d;
         int large = shapes[i] == QC_SHAPES_LARGE;
         if (qc_set.small && large) continue;
         if (qc_set.quick && (i == 2 || i == 3 || i == 5)) continue;
-        uint64_t mixed = qc_mix(seed, (uint64_t)i);
-        qc_draw_make(c, &d, variant, shapes[i], large ? MOST_LARGE : MOST_SMALL, mixed);
-        qn_cpu_past_least = mixed & 1 ? 1 : least; /* half of the draws are written past the caches, however small */
+        qc_draw_make(c, &d, variant, shapes[i], large ? MOST_LARGE : MOST_SMALL, qc_mix(seed, (uint64_t)i));
         qc_options options = {.poison = 0xff};
         check_draw(t, c, &d, &options, whats[i]);
         memset(options.src_layout, 's', sizeof options.src_layout);
@@ -224,7 +221,6 @@ static void check_variant(bench *t, const qc_case *c, int64_t variant, uint64_t 
         if (!large) check_draw(t, c, &d, &options, "strided throughout");
         if (!large) check_in_place(t, c, &d);
     }
-    qn_cpu_past_least = least;
 }
 
 /* All cases, or, in a further walk, those of ops whose kernel no draw has reached yet: few and small draws may all have been empty

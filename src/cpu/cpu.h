@@ -66,10 +66,6 @@ int qn_cpu_prepare(uint32_t levels, const qn_call *c, qn_cpu_step *s);
 /* The same by op alone: whether any level of this build, or the level given, has a kernel for it. */
 int qn_cpu_has_kernel(int op);
 int qn_cpu_has_kernel_at(int level, int op);
-
-/* Bytes from which on a result is written past the caches, where the level can. Tests set it, so that small results are too. */
-enum { QN_PAST_BYTES = 1 << 24 };
-extern double qn_cpu_past_least;
 /* Fills `packed` (s->packed_bytes of it) from source s->pack_slot. */
 void qn_cpu_pack(qn_pool *pool, const qn_call *c, const qn_cpu_step *s, void *packed);
 

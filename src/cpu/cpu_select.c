@@ -33,8 +33,6 @@ static const char *const names[QN_CPU_LEVEL_COUNT] = {
 #undef QN_CPU_LEVEL
 };
 
-double qn_cpu_past_least = QN_PAST_BYTES;
-
 const char *qn_cpu_level_name(int level) { return level >= 0 && level < QN_CPU_LEVEL_COUNT ? names[level] : NULL; }
 
 uint32_t qn_cpu_levels_parse(const char *list, uint32_t have) {

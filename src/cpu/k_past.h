@@ -6,7 +6,7 @@
 
 #include "cpu/kernel.h"
 
-enum { QN_PAST_TILE = 512, QN_PAST_AHEAD = 4096 };
+enum { QN_PAST_BYTES = 1 << 24, QN_PAST_TILE = 512, QN_PAST_AHEAD = 4096 };
 
 /* Whether y is large enough, and not written over what is read, which is then in the cache anyway. */
 static inline int qn_past_is(const qn_tensor *y, const qn_tensor *const *src, int n_src) {
@@ -14,7 +14,7 @@ static inline int qn_past_is(const qn_tensor *y, const qn_tensor *const *src, in
     double bytes = (double)qn_tensor_count(y) * qn_dtype_describe((qn_dtype)y->dtype)->bytes;
     for (int i = 0; i < n_src; i++)
         if (src[i] && src[i]->data == y->data) return 0;
-    return bytes >= qn_cpu_past_least;
+    return bytes >= QN_PAST_BYTES;
 #else
     (void)y, (void)src, (void)n_src;
     return 0;

@@ -13,17 +13,26 @@ enum { COUNT = QN_PAST_BYTES / 2 + 37, SLICE = 1 << 19 };
 typedef struct op_case {
     int op, subop, n_src;
     qn_dtype to;
-    int64_t row; /* elements of a row; 0: one row of all */
+    int64_t row;     /* elements of a row; 0: one row of all */
+    int again, dims; /* b is one row, for all of a's; channels that rope turns */
 } op_case;
 
 static const op_case cases[] = {
-    {QN_OP_add, 0, 2, QN_DTYPE_F32, 0},         {QN_OP_unary, QN_UNARY_silu, 1, QN_DTYPE_F32, 0},
-    {QN_OP_scale, 0, 1, QN_DTYPE_F32, 0},       {QN_OP_glu, QN_GLU_swiglu, 2, QN_DTYPE_F32, 0},
-    {QN_OP_cpy, 0, 2, QN_DTYPE_F32, 0},         {QN_OP_cpy, 0, 2, QN_DTYPE_F16, 0},
-    {QN_OP_rms_norm, 0, 1, QN_DTYPE_F32, 1024}, {QN_OP_norm, 0, 1, QN_DTYPE_F32, 1024},
-    {QN_OP_cpy, 0, 2, QN_DTYPE_BF16, 0},        {QN_OP_unary_back, QN_UNARY_gelu, 2, QN_DTYPE_F32, 0},
-    {QN_OP_soft_max, 0, 1, QN_DTYPE_F32, 1024}, {QN_OP_rope, 0, 2, QN_DTYPE_F32, 1024},
+    {QN_OP_add, 0, 2, QN_DTYPE_F32, 0},
+    {QN_OP_unary, QN_UNARY_silu, 1, QN_DTYPE_F32, 0},
+    {QN_OP_scale, 0, 1, QN_DTYPE_F32, 0},
+    {QN_OP_glu, QN_GLU_swiglu, 2, QN_DTYPE_F32, 0},
+    {QN_OP_cpy, 0, 2, QN_DTYPE_F32, 0},
+    {QN_OP_cpy, 0, 2, QN_DTYPE_F16, 0},
+    {QN_OP_rms_norm, 0, 1, QN_DTYPE_F32, 1024},
+    {QN_OP_norm, 0, 1, QN_DTYPE_F32, 1024},
+    {QN_OP_cpy, 0, 2, QN_DTYPE_BF16, 0},
+    {QN_OP_unary_back, QN_UNARY_gelu, 2, QN_DTYPE_F32, 0},
+    {QN_OP_soft_max, 0, 1, QN_DTYPE_F32, 1024},
+    {QN_OP_rope, 0, 2, QN_DTYPE_F32, 1024},
     {QN_OP_get_rows, 0, 2, QN_DTYPE_F32, 1024},
+    {QN_OP_mul, 0, 2, QN_DTYPE_F32, 1024, .again = 1},
+    {QN_OP_rope, 0, 2, QN_DTYPE_F32, 1024, .dims = 1024},
 };
 
 static float *a, *b, *whole, *pieces;
@@ -44,11 +53,12 @@ static void run(qn_context *context, const op_case *k, int64_t first, int64_t n,
     q.n_src = (uint16_t)k->n_src;
     q.n_dst = 1;
     q.src[0] = &ta;
+    if (k->again) qn_tensor_init(&tb, QN_DTYPE_F32, 1, &k->row, b, (size_t)k->row * 4);
     if (k->n_src > 1) q.src[1] = k->op == QN_OP_cpy ? &ty : &tb;
     q.dst[0] = &ty;
     if (k->op == QN_OP_scale) q.attr = &scale;
     qn_attr_rope rope = qn_attr_rope_default();
-    rope.n_dims = 1000; /* the last channels do not turn */
+    rope.n_dims = k->dims ? k->dims : 1000; /* the last channels do not turn */
     if (k->op == QN_OP_rope) {
         int64_t heads[3] = {shape[0], 1, shape[1]};
         qn_tensor_init(&ta, QN_DTYPE_F32, 3, heads, a + first, (size_t)n * 4);
@@ -64,6 +74,27 @@ static void run(qn_context *context, const op_case *k, int64_t first, int64_t n,
     char text[300];
     qn_result_format(&r, text, sizeof text);
     fail_msg("%s", text);
+}
+
+/* Rows and columns that change places, h of them and w: element by element. */
+static void check_turned(qn_context *context, qn_dtype dtype, int64_t h, int64_t w) {
+    int64_t size = dtype == QN_DTYPE_F32 ? 4 : 2;
+    qn_tensor x, y;
+    qn_result r;
+    qn_tensor_init(&x, dtype, 2, (int64_t[]){w, h}, a, (size_t)(w * h * size));
+    x.stride[0] = size;
+    x.stride[1] = w * size;
+    qn_tensor_init(&y, dtype, 2, (int64_t[]){w, h}, whole, (size_t)(w * h * size));
+    memset(whole, 0xff, (size_t)(w * h * size));
+    qn_request q = {.size = sizeof q, .version = QN_REQUEST_VERSION, .op = QN_OP_cont, .n_src = 1, .n_dst = 1};
+    q.src[0] = &x;
+    q.dst[0] = &y;
+    assert_int_equal(qn_dispatch(context, &q, &r), QN_OK);
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < w; i++)
+        for (int64_t j = 0; j < h; j++)
+            wrong += memcmp((char *)whole + (i * h + j) * size, (char *)a + (j * w + i) * size, (size_t)size) != 0;
+    assert_int_equal(wrong, 0);
 }
 
 static void check_level(const char *level) {
@@ -82,6 +113,10 @@ static void check_level(const char *level) {
             run(context, &cases[i], at, count - at < SLICE ? count - at : SLICE, pieces);
         assert_memory_equal(whole, pieces, (size_t)count * (cases[i].to == QN_DTYPE_F32 ? 4 : 2));
     }
+    check_turned(context, QN_DTYPE_F32, 2112, 2053); /* rows that begin with a line, and such that do not */
+    check_turned(context, QN_DTYPE_F32, 2061, 2053);
+    check_turned(context, QN_DTYPE_F16, 4160, 2053);
+    check_turned(context, QN_DTYPE_F16, 4171, 2041);
     qn_context_destroy(context);
     qn_pool_destroy(pool);
     unsetenv("QUERN_CPU");
