@@ -18,21 +18,14 @@ typedef struct op_case {
 } op_case;
 
 static const op_case cases[] = {
-    {QN_OP_add, 0, 2, QN_DTYPE_F32, 0},
-    {QN_OP_unary, QN_UNARY_silu, 1, QN_DTYPE_F32, 0},
-    {QN_OP_scale, 0, 1, QN_DTYPE_F32, 0},
-    {QN_OP_glu, QN_GLU_swiglu, 2, QN_DTYPE_F32, 0},
-    {QN_OP_cpy, 0, 2, QN_DTYPE_F32, 0},
-    {QN_OP_cpy, 0, 2, QN_DTYPE_F16, 0},
-    {QN_OP_rms_norm, 0, 1, QN_DTYPE_F32, 1024},
-    {QN_OP_norm, 0, 1, QN_DTYPE_F32, 1024},
-    {QN_OP_cpy, 0, 2, QN_DTYPE_BF16, 0},
-    {QN_OP_unary_back, QN_UNARY_gelu, 2, QN_DTYPE_F32, 0},
-    {QN_OP_soft_max, 0, 1, QN_DTYPE_F32, 1024},
-    {QN_OP_rope, 0, 2, QN_DTYPE_F32, 1024},
-    {QN_OP_get_rows, 0, 2, QN_DTYPE_F32, 1024},
-    {QN_OP_mul, 0, 2, QN_DTYPE_F32, 1024, .again = 1},
-    {QN_OP_rope, 0, 2, QN_DTYPE_F32, 1024, .dims = 1024},
+    {QN_OP_add, 0, 2, QN_DTYPE_F32, 0, 0, 0},         {QN_OP_unary, QN_UNARY_silu, 1, QN_DTYPE_F32, 0, 0, 0},
+    {QN_OP_scale, 0, 1, QN_DTYPE_F32, 0, 0, 0},       {QN_OP_glu, QN_GLU_swiglu, 2, QN_DTYPE_F32, 0, 0, 0},
+    {QN_OP_cpy, 0, 2, QN_DTYPE_F32, 0, 0, 0},         {QN_OP_cpy, 0, 2, QN_DTYPE_F16, 0, 0, 0},
+    {QN_OP_rms_norm, 0, 1, QN_DTYPE_F32, 1024, 0, 0}, {QN_OP_norm, 0, 1, QN_DTYPE_F32, 1024, 0, 0},
+    {QN_OP_cpy, 0, 2, QN_DTYPE_BF16, 0, 0, 0},        {QN_OP_unary_back, QN_UNARY_gelu, 2, QN_DTYPE_F32, 0, 0, 0},
+    {QN_OP_soft_max, 0, 1, QN_DTYPE_F32, 1024, 0, 0}, {QN_OP_rope, 0, 2, QN_DTYPE_F32, 1024, 0, 0},
+    {QN_OP_get_rows, 0, 2, QN_DTYPE_F32, 1024, 0, 0}, {QN_OP_mul, 0, 2, QN_DTYPE_F32, 1024, 1, 0},
+    {QN_OP_rope, 0, 2, QN_DTYPE_F32, 1024, 0, 1024},
 };
 
 static float *a, *b, *whole, *pieces;
