@@ -1,5 +1,5 @@
-/* soft_max with mask, slopes and sinks, softmax over the last axis, log_soft_max and their gradients: a row is read from memory once
- * and stays near while its highest value is found, its sum taken, and the result written. */
+/* soft_max with mask, slopes and sinks, softmax over the last axis, log_soft_max and their gradients: a row is read from memory once,
+ * to find its highest value, while the exponentials of the row before it are taken, and stays near until it is its turn. */
 #include <math.h>
 
 #include "cpu/k_lanes.h"
@@ -9,9 +9,9 @@
 #include "op/alibi.h"
 #include "op/op_mask.h"
 
-/* One row of scores: x scale + slope mask. */
+/* One row of scores: x scale + slope mask; none where x is NULL. */
 typedef struct scores {
-    const char *x, *next, *mask; /* next: most often the row behind, x where there is none */
+    const char *x, *mask;
     uint32_t mask_dtype;
     int64_t n;
     float scale, slope, sink;
@@ -36,9 +36,10 @@ static vf scores_some(uint32_t dtype, const scores *r, int64_t i, int masked, vf
     return vf_load(t);
 }
 
-QN_INLINE float top_of(uint32_t dtype, const scores *r, int masked) {
-    vf a = vf_set1(r->sink), b = a, zero = vf_zero();
-    int64_t i = 0;
+/* The highest of scores from `first` on, by two vectors, into a and b. */
+QN_INLINE float top_from(uint32_t dtype, const scores *r, int masked, int64_t first, vf a, vf b) {
+    vf zero = vf_zero();
+    int64_t i = first;
     for (; i + 2 * VF_N <= r->n; i += 2 * VF_N) {
         a = vf_max(scores_whole(dtype, r, i, masked, zero), a);
         b = vf_max(scores_whole(dtype, r, i + VF_N, masked, zero), b);
@@ -51,48 +52,79 @@ QN_INLINE float top_of(uint32_t dtype, const scores *r, int masked) {
     float top = vf_largest(vf_max(a, b));
     return top == -INFINITY ? 0 : top; /* a row of nothing but -Inf: weights of 0, not of -Inf + Inf */
 }
+QN_INLINE float top_of(uint32_t dtype, const scores *r, int masked) {
+    return top_from(dtype, r, masked, 0, vf_set1(r->sink), vf_set1(r->sink));
+}
 
-/* e^(x - top) of a row into f32 when there is room for it, and their sum: lanes over runs, runs in double. */
-QN_INLINE double weights_of(uint32_t dtype, const scores *r, int masked, float top, float *to) {
-    vf t = vf_set1(top);
+enum { ASIDE = 4096 };
+
+/* What goes along from row to row: the row behind and, while the weights of one are taken, the highest of its scores; and a row
+ * before whose weights wait to be stored past the caches. */
+typedef struct walk {
+    scores next;
+    float top;
+    int past;
+    float *waiting; /* whole vectors of f32, or NULL */
+    vf share;
+    const float *weights;
+    float aside[2][ASIDE];
+} walk;
+
+QN_INLINE void put_waiting(const walk *w, int64_t i) { qn_past_store(w->waiting + i, vf_load(w->weights + i) * w->share); }
+
+/* e^(x - top) of a row into f32 when there is room for it, and their sum: lanes over runs, runs in double. Meanwhile the row behind
+ * is read and the one before written, so that memory does not rest. */
+QN_INLINE double weights_of(uint32_t dtype, const scores *row, walk *along, int masked, float *to) {
+    enum { AHEAD = 64 };
+    scores r = *row, next = along->next;
+    vf t = vf_set1(along->top), a = vf_set1(next.sink), b = a, zero = vf_zero();
     double sum = 0;
-    int size = dtype == QN_DTYPE_F32 ? 4 : 2;
-    for (int64_t first = 0; first < r->n; first += 4096) {
-        int64_t end = r->n < first + 4096 ? r->n : first + 4096;
+    int64_t size = dtype == QN_DTYPE_F32 ? 4 : 2, i = 0;
+    for (int64_t first = 0; first < r.n; first += 4096) {
+        int64_t end = r.n < first + 4096 ? r.n : first + 4096;
         vf run = vf_zero(), other = vf_zero();
-        int64_t i = first;
-        for (; i + 2 * VF_N <= end; i += 2 * VF_N) {
-            __builtin_prefetch(r->next + i * size, 0, 3);
-            if (VF_N * size * 2 > 64) __builtin_prefetch(r->next + (i + VF_N) * size, 0, 3);
-            vf v = vf_exp_below(scores_whole(dtype, r, i, masked, t)),
-               w = vf_exp_below(scores_whole(dtype, r, i + VF_N, masked, t));
+        for (i = first; i + 2 * VF_N <= end; i += 2 * VF_N) {
+            vf v = vf_exp_below(scores_whole(dtype, &r, i, masked, t)),
+               w = vf_exp_below(scores_whole(dtype, &r, i + VF_N, masked, t));
             if (to) vf_store(to + i, v), vf_store(to + i + VF_N, w);
             run += v;
             other += w;
+            if (dtype == QN_DTYPE_F32 && along->waiting) put_waiting(along, i), put_waiting(along, i + VF_N);
+            if (!next.x) continue;
+            __builtin_prefetch(next.x + (i + AHEAD * VF_N) * size, 0, 3);
+            if (VF_N * size * 2 > 64) __builtin_prefetch(next.x + (i + (AHEAD + 1) * VF_N) * size, 0, 3);
+            a = vf_max(scores_whole(dtype, &next, i, masked, zero), a);
+            b = vf_max(scores_whole(dtype, &next, i + VF_N, masked, zero), b);
         }
-        for (; i < end; i += VF_N) {
-            int n = end - i < VF_N ? (int)(end - i) : VF_N;
-            vf w = vf_exp_below(n == VF_N ? scores_whole(dtype, r, i, masked, t) : scores_some(dtype, r, i, masked, t));
-            if (to) vf_storen(to + i, w, n);
+        for (int64_t k = i; k < end; k += VF_N) {
+            int n = end - k < VF_N ? (int)(end - k) : VF_N;
+            vf w = vf_exp_below(n == VF_N ? scores_whole(dtype, &r, k, masked, t) : scores_some(dtype, &r, k, masked, t));
+            if (to) vf_storen(to + k, w, n);
             run += w;
+            if (dtype == QN_DTYPE_F32 && along->waiting) put_waiting(along, k);
         }
         sum += (double)vf_sum(run + other);
     }
+    along->waiting = NULL;
+    if (next.x) along->top = top_from(dtype, &next, masked, i, a, b);
     return sum;
 }
 
 /* Weights are kept in f32 where there is room for them, which may be y itself; past: y is whole vectors, and goes past the caches. */
-QN_INLINE void soft_max_row(uint32_t dtype, const scores *r, float *kept, char *y, int past, int masked) {
-    float top = top_of(dtype, r, masked);
-    double sum = r->sink == -INFINITY ? 0 : (double)vf_exp(vf_set1(r->sink - top))[0];
+QN_INLINE void soft_max_row(uint32_t dtype, const scores *r, walk *along, float *kept, char *y, int past, int masked) {
+    vf t = vf_set1(along->top);
+    double sum = r->sink == -INFINITY ? 0 : (double)vf_exp(vf_set1(r->sink) - t)[0];
     /* in place the scores are gone once weights are written; nothing reads them again */
-    sum += weights_of(dtype, r, masked, top, kept);
-    vf share = vf_set1(sum == 0 ? 0 : (float)(1 / sum)), t = vf_set1(top);
+    sum += weights_of(dtype, r, along, masked, kept);
+    vf share = vf_set1(sum == 0 ? 0 : (float)(1 / sum));
+    if (past) {
+        along->waiting = (float *)(void *)y, along->share = share, along->weights = kept;
+        return;
+    }
     int64_t i = 0;
     for (; i + VF_N <= r->n; i += VF_N) {
-        vf v = (kept ? vf_load(kept + i) : vf_exp_below(scores_whole(dtype, r, i, masked, t))) * share;
-        if (dtype == QN_DTYPE_F32 && past) qn_past_store((float *)(void *)y + i, v);
-        else qn_lanes_put(dtype, y, i, v);
+        vf v = kept ? vf_load(kept + i) : vf_exp_below(scores_whole(dtype, r, i, masked, t));
+        qn_lanes_put(dtype, y, i, v * share);
     }
     if (i == r->n) return;
     int n = (int)(r->n - i);
@@ -100,22 +132,36 @@ QN_INLINE void soft_max_row(uint32_t dtype, const scores *r, float *kept, char *
     qn_lanes_put_some(dtype, y, i, v * share, n);
 }
 
-static void soft_max_any(uint32_t dtype, const scores *r, char *y, int past) {
-    enum { ASIDE = 4096 };
-    float aside[ASIDE];
-    if (dtype != QN_DTYPE_F32 || r->n > ASIDE || r->n % VF_N || (uintptr_t)y % sizeof(vf)) past = 0;
+static void soft_max_any(uint32_t dtype, const scores *r, walk *along, char *y) {
+    int past = along->past && dtype == QN_DTYPE_F32 && r->n <= ASIDE && r->n % VF_N == 0 && (uintptr_t)y % sizeof(vf) == 0;
+    float *aside = along->aside[along->weights == along->aside[0]];
     float *kept = dtype == QN_DTYPE_F32 && !past ? (float *)(void *)y : r->n <= ASIDE ? aside : NULL;
-#define PLAIN(d) soft_max_row(d, r, kept, y, past, 0)
-#define MASKED(d) soft_max_row(d, r, kept, y, past, 1)
+#define PLAIN(d) soft_max_row(d, r, along, kept, y, past, 0)
+#define MASKED(d) soft_max_row(d, r, along, kept, y, past, 1)
     if (r->mask) QN_BY_FLOAT(dtype, MASKED);
     else QN_BY_FLOAT(dtype, PLAIN);
+#undef PLAIN
+#undef MASKED
 }
 
-QN_INLINE void log_row(uint32_t dtype, const scores *r, char *y) {
-    float top = top_of(dtype, r, 0);
-    double sum = weights_of(dtype, r, 0, top, NULL);
-    vf whole = vf_set1(sum == 0 ? 0 : (float)((double)top + log(sum))); /* a row of nothing but -Inf stays as it is */
+static float top_of_any(uint32_t dtype, const scores *r) {
+#define PLAIN(d) return top_of(d, r, 0)
+#define MASKED(d) return top_of(d, r, 1)
+    if (r->mask) QN_BY_FLOAT(dtype, MASKED);
+    else QN_BY_FLOAT(dtype, PLAIN);
+#undef PLAIN
+#undef MASKED
+}
+
+QN_INLINE void log_row(uint32_t dtype, const scores *r, walk *along, char *y) {
+    double top = (double)along->top, sum = weights_of(dtype, r, along, 0, NULL);
+    vf whole = vf_set1(sum == 0 ? 0 : (float)(top + log(sum))); /* a row of nothing but -Inf stays as it is */
     for (int64_t i = 0; i < r->n; i += VF_N) qn_lanes_put_at(dtype, y, i, qn_lanes_at(dtype, r->x, i, r->n) - whole, r->n);
+}
+static void log_any(uint32_t dtype, const scores *r, walk *along, char *y) {
+#define CALL(d) log_row(d, r, along, y)
+    QN_BY_FLOAT(dtype, CALL);
+#undef CALL
 }
 
 /* <y, g> */
@@ -163,38 +209,47 @@ static int by_rows(const qn_call *c, qn_cpu_step *s, const char *name, qn_cpu_ru
     return qn_cpu_by_rows(s, name, run, qn_tensor_count(c->dst[0]) / n, 8.0 * (double)n, 40.0 * (double)n);
 }
 
-static const char *row_behind(const qn_rows *it, const qn_tensor *t, int64_t end) {
-    const char *row = qn_row(it, t);
-    return it->row + 1 < end ? row + it->n * (t->dtype == QN_DTYPE_F32 ? 4 : 2) : row;
-}
-
 #define EACH_ROW(it, t)                                                                                              \
     int64_t rows = qn_tensor_count(t) / qn_ne(t, 0), end = qn_cpu_cut(rows, s->parts[0], part + 1);                  \
     qn_rows it;                                                                                                      \
-    (void)phase;                                                                                                     \
     for (qn_rows_begin_at(&it, (t)->rank, (t)->shape, qn_cpu_cut(rows, s->parts[0], part)); it.live && it.row < end; \
          qn_rows_next(&it))
 
-static void run_soft_max(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+static scores scores_of(const qn_call *c, const qn_rows *it) {
+    const qn_tensor *x = c->src[0], *mask = c->n_src > 1 ? c->src[1] : NULL, *sinks = c->n_src > 2 ? c->src[2] : NULL;
+    scores r = {.x = qn_row(it, x), .n = it->n, .scale = 1, .slope = 1, .sink = -INFINITY};
+    if (c->op != QN_OP_soft_max) return r;
     const qn_attr_soft_max *at = c->attr;
-    const qn_tensor *x = c->src[0], *y = c->dst[0], *mask = c->n_src > 1 ? c->src[1] : NULL,
-                    *sinks = c->n_src > 2 ? c->src[2] : NULL;
-    int past = qn_past_is(y, c->src, 1);
+    int64_t head = it->rank >= 3 ? it->index[it->rank - 3] : 0;
+    r.scale = at->scale;
+    r.slope = (float)qn_alibi_slope((double)at->max_bias, qn_ne(x, 2), head);
+    if (mask) r.mask = qn_row_tiled(it, mask), r.mask_dtype = mask->dtype;
+    if (sinks) r.sink = (float)qn_get4(sinks, 0, 0, 0, head);
+    return r;
+}
+
+typedef void (*row_fn)(uint32_t dtype, const scores *r, walk *along, char *y);
+
+static void run_rows(const qn_call *c, const qn_cpu_step *s, int64_t part, row_fn each, int past) {
+    const qn_tensor *x = c->src[0];
+    const scores none = {.sink = -INFINITY};
+    walk along;
+    along.next = none, along.past = past, along.waiting = NULL, along.weights = NULL;
     EACH_ROW(it, x) {
-        int64_t head = it.rank >= 3 ? it.index[it.rank - 3] : 0;
-        scores r = {qn_row(&it, x),
-                    row_behind(&it, x, end),
-                    mask ? qn_row_tiled(&it, mask) : NULL,
-                    mask ? mask->dtype : 0,
-                    it.n,
-                    at->scale,
-                    1,
-                    -INFINITY};
-        r.slope = (float)qn_alibi_slope((double)at->max_bias, qn_ne(x, 2), head);
-        if (sinks) r.sink = (float)qn_get4(sinks, 0, 0, 0, head);
-        soft_max_any(x->dtype, &r, qn_row(&it, y), past);
+        scores r = along.next.x ? along.next : scores_of(c, &it);
+        if (!along.next.x) along.top = top_of_any(x->dtype, &r);
+        qn_rows behind = it;
+        qn_rows_next(&behind);
+        along.next = behind.live && behind.row < end ? scores_of(c, &behind) : none;
+        each(x->dtype, &r, &along, qn_row(&it, c->dst[0]));
     }
+    for (int64_t i = 0; along.waiting && i < qn_ne(x, 0); i += VF_N) put_waiting(&along, i);
     if (past) qn_past_end();
+}
+
+static void run_soft_max(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    (void)phase;
+    run_rows(c, s, part, soft_max_any, qn_past_is(c->dst[0], c->src, 1));
 }
 
 int QN_K(soft_max)(const qn_call *c, qn_cpu_step *s) {
@@ -203,32 +258,16 @@ int QN_K(soft_max)(const qn_call *c, qn_cpu_step *s) {
     return by_rows(c, s, "soft_max rows", run_soft_max);
 }
 
-static void run_softmax(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
-    const qn_tensor *x = c->src[0];
-    int past = qn_past_is(c->dst[0], c->src, 1);
-    EACH_ROW(it, x) {
-        scores r = {qn_row(&it, x), row_behind(&it, x, end), NULL, 0, it.n, 1, 1, -INFINITY};
-        soft_max_any(x->dtype, &r, qn_row(&it, c->dst[0]), past);
-    }
-    if (past) qn_past_end();
-}
-
 static int last_axis(const qn_tensor *t, int axis) { return axis == -1 || axis == t->rank - 1; }
 
 int QN_K(softmax)(const qn_call *c, qn_cpu_step *s) {
     if (!rows_of_one_dtype(c, 1) || !last_axis(c->src[0], ((const qn_attr_softmax *)c->attr)->axis)) return 0;
-    return by_rows(c, s, "softmax rows", run_softmax);
+    return by_rows(c, s, "softmax rows", run_soft_max);
 }
 
 static void run_log_soft_max(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
-    const qn_tensor *x = c->src[0];
-    EACH_ROW(it, x) {
-        scores r = {qn_row(&it, x), row_behind(&it, x, end), NULL, 0, it.n, 1, 1, -INFINITY};
-        char *y = qn_row(&it, c->dst[0]);
-#define CALL(d) log_row(d, &r, y)
-        QN_BY_FLOAT(x->dtype, CALL);
-#undef CALL
-    }
+    (void)phase;
+    run_rows(c, s, part, log_any, 0);
 }
 
 int QN_K(log_soft_max)(const qn_call *c, qn_cpu_step *s) {
@@ -236,6 +275,7 @@ int QN_K(log_soft_max)(const qn_call *c, qn_cpu_step *s) {
 }
 
 static void run_back(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    (void)phase;
     float scale = c->op == QN_OP_soft_max_back ? ((const qn_attr_soft_max_back *)c->attr)->scale : 1;
     EACH_ROW(it, c->src[1]) {
         char *dx = qn_row(&it, c->dst[0]);
@@ -259,6 +299,7 @@ int QN_K(softmax_back)(const qn_call *c, qn_cpu_step *s) {
 static int64_t line_of(const qn_tensor *t) { return (qn_ne(t, 0) + VF_N - 1) / VF_N * VF_N; }
 
 static void run_mask_back(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    (void)phase;
     const qn_tensor *g = c->src[0], *y = c->src[1], *dmask = c->dst[0];
     double max_bias = (double)((const qn_attr_soft_max_mask_back *)c->attr)->max_bias;
     int64_t tiles = qn_op_mask_tiles(dmask, y), line = line_of(dmask), head;

@@ -25,7 +25,7 @@ static const op_case cases[] = {
     {QN_OP_cpy, 0, 2, QN_DTYPE_BF16, 0, 0, 0},        {QN_OP_unary_back, QN_UNARY_gelu, 2, QN_DTYPE_F32, 0, 0, 0},
     {QN_OP_soft_max, 0, 1, QN_DTYPE_F32, 1024, 0, 0}, {QN_OP_rope, 0, 2, QN_DTYPE_F32, 1024, 0, 0},
     {QN_OP_get_rows, 0, 2, QN_DTYPE_F32, 1024, 0, 0}, {QN_OP_mul, 0, 2, QN_DTYPE_F32, 1024, 1, 0},
-    {QN_OP_rope, 0, 2, QN_DTYPE_F32, 1024, 0, 1024},
+    {QN_OP_rope, 0, 2, QN_DTYPE_F32, 1024, 0, 1024},  {QN_OP_soft_max, 0, 1, QN_DTYPE_F32, 16, 0, 0},
 };
 
 static float *a, *b, *whole, *pieces;

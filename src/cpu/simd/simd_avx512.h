@@ -35,4 +35,10 @@ static inline void vf_store_h(uint16_t *p, vf a) {
     memcpy(p, &h, sizeof h);
 }
 
+/* One of 32 numbers for each lane, by the last five bits of i: one step. */
+#define QN_SIMD_PICK32 1
+static inline vi vi_pick32(const int32_t table[32], vi i) {
+    return (vi)_mm512_permutex2var_epi32(_mm512_loadu_si512(table), (__m512i)i, _mm512_loadu_si512(table + 16));
+}
+
 #endif
