@@ -157,11 +157,28 @@ static void copy_elements(const char *src, int64_t step, char *dst, int64_t to, 
     }
 }
 
+/* f32 to f16 or bf16 past the caches, by vectors. Returns how many elements it took. */
+QN_INLINE int64_t halve_past(uint32_t to, const float *src, uint16_t *dst, int64_t n) {
+    int64_t i = 0;
+    for (; i + 2 * VF_N <= n; i += 2 * VF_N) {
+        qn_past_ask((const char *)(src + i), 2 * VF_N * 4);
+        qn_past_store16(to, dst + i, vf_load(src + i));
+        qn_past_store16(to, dst + i + VF_N, vf_load(src + i + VF_N));
+    }
+    return i;
+}
+
 static void convert_piece(const qn_copy_loops *l, const char *src, char *dst, int64_t n) {
     int64_t size = qn_dtype_describe((qn_dtype)l->to)->bytes;
     if (!l->past) {
         qn_copy_row(l->from, src, l->to, dst, n);
         return;
+    }
+    if (l->from == QN_DTYPE_F32 && size == 2 && (uintptr_t)dst % (VF_N * 2) == 0) {
+#define HALVE_TO(d) done = halve_past(d, (const float *)(const void *)src, (uint16_t *)(void *)dst, n)
+        int64_t done = 0;
+        QN_BY_FLOAT(l->to, HALVE_TO);
+        src += done * l->size, dst += done * size, n -= done;
     }
     _Alignas(64) char tile[QN_PAST_TILE];
     for (int64_t some; n > 0; n -= some, dst += some * size, src += some * l->size) {

@@ -68,6 +68,32 @@ static inline void qn_past_store(float *y, vf a) {
     vf_store(y, a);
 #endif
 }
+/* The same as f16 or bf16; of two such stores side by side the machine makes one. */
+static inline void qn_past_store16(uint32_t dtype, uint16_t *y, vf a) {
+#if defined(__AVX2__)
+    uint16_t t[VF_N];
+    uint16_t *to = t;
+#else
+    uint16_t *to = y;
+#endif
+    if (dtype == QN_DTYPE_F16) vf_store_h(to, a);
+    else vf_store_b(to, a);
+#if defined(__AVX512F__)
+    _mm256_stream_si256((__m256i *)(void *)y, _mm256_loadu_si256((const __m256i *)(const void *)t));
+#elif defined(__AVX2__)
+    _mm_stream_si128((__m128i *)(void *)y, _mm_loadu_si128((const __m128i *)(const void *)t));
+#endif
+}
+/* Elements of y before the first address to which such a store may go; guards see to it that elements lie at multiples of their size. */
+static inline int64_t qn_past_head(const char *y, int64_t n, int64_t size) {
+    int64_t head = -(int64_t)(uintptr_t)y / size & (VF_N - 1);
+    return head < n ? head : n;
+}
+/* VF_N elements from element i of a row on. */
+static inline void qn_past_lanes(uint32_t dtype, char *y, int64_t i, vf v) {
+    if (dtype == QN_DTYPE_F32) qn_past_store((float *)(void *)y + i, v);
+    else qn_past_store16(dtype, (uint16_t *)(void *)y + i, v);
+}
 /* Such stores are seen in no order by others until this. */
 static inline void qn_past_end(void) {
 #if defined(__AVX2__)

@@ -95,8 +95,7 @@ static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part)
     }
     if (size == 4) {
         run_fn past = loops_of(c)[PAST];
-        int64_t head = -(int64_t)(uintptr_t)y / 4 & (VF_N - 1); /* elements before the first whole vector */
-        if (head > n) head = n;
+        int64_t head = qn_past_head(y, n, 4);
         inner(y, gp, xp, head);
         past(y + head * 4, gp + head * 4, xp + head * 4, n - head);
     } else run_tiles(inner, y, gp, xp, n);
