@@ -4,7 +4,7 @@
 #include "cpu/k_past.h"
 
 /* Elements of a row that one unit takes; most rows in a bundle, and bytes of one of them. */
-enum { PIECE = 4096, BUNDLE = 32, ROW = 4096 };
+enum { PIECE = 4096, BUNDLE = 8, BUNDLE_PAST = 32, ROW = 4096 };
 
 /* ---- Planning */
 
@@ -76,7 +76,7 @@ static void find_bundle(qn_copy_loops *l) {
     int64_t row = l->extent[last] * l->size;
     if (l->from_step[last] != l->size || l->to_step[last] != l->size || row > ROW || l->from_step[last - 1] == row) return;
     for (int i = 0; i < last - 1; i++) {
-        int64_t some = BUNDLE;
+        int64_t some = l->past ? BUNDLE_PAST : BUNDLE;
         if (l->from_step[i] != row) continue;
         while (l->extent[i] % some) some /= 2;
         if (some == 1) return;

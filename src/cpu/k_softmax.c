@@ -17,43 +17,51 @@ typedef struct scores {
     float scale, slope, sink;
 } scores;
 
+/* How scores come from a row: by a scale that keeps their order, by any scale, or with a mask. */
+enum { ORDERED, SCALED, MASKED };
+static int form_of(const scores *r) { return r->mask ? MASKED : r->scale > 0 && r->scale < INFINITY ? ORDERED : SCALED; }
+
 /* Scores less `top`. A mask of -Inf hides its score whatever that is, even NaN. */
-QN_INLINE vf score_of(const scores *r, vf x, vf m, int masked, vf top) {
+QN_INLINE vf score_of(const scores *r, vf x, vf m, int form, vf top) {
     vf none = vf_set1(-INFINITY), scale = vf_set1(r->scale);
-    return masked ? vf_select(m == none, none, x * scale + vf_set1(r->slope) * m - top) : vf_fma(x, scale, vf_zero() - top);
+    return form == MASKED ? vf_select(m == none, none, x * scale + vf_set1(r->slope) * m - top)
+                          : vf_fma(x, scale, vf_zero() - top);
 }
 /* VF_N scores that the row has. */
-QN_INLINE vf scores_whole(uint32_t dtype, const scores *r, int64_t i, int masked, vf top) {
-    return score_of(r, qn_lanes(dtype, r->x, i), masked ? qn_lanes(r->mask_dtype, r->mask, i) : vf_zero(), masked, top);
+QN_INLINE vf scores_whole(uint32_t dtype, const scores *r, int64_t i, int form, vf top) {
+    return score_of(r, qn_lanes(dtype, r->x, i), form == MASKED ? qn_lanes(r->mask_dtype, r->mask, i) : vf_zero(), form, top);
 }
 /* Those it still has; lanes behind its end are -Inf. */
-static vf scores_some(uint32_t dtype, const scores *r, int64_t i, int masked, vf top) {
+static vf scores_some(uint32_t dtype, const scores *r, int64_t i, int form, vf top) {
     int n = (int)(r->n - i);
-    vf m = masked ? qn_lanes_some(r->mask_dtype, r->mask, i, n) : vf_zero();
+    vf m = form == MASKED ? qn_lanes_some(r->mask_dtype, r->mask, i, n) : vf_zero();
     float t[VF_N];
-    vf_store(t, score_of(r, qn_lanes_some(dtype, r->x, i, n), m, masked, top));
+    vf_store(t, score_of(r, qn_lanes_some(dtype, r->x, i, n), m, form, top));
     for (int k = n; k < VF_N; k++) t[k] = -INFINITY;
     return vf_load(t);
 }
 
-/* The highest of scores from `first` on, by two vectors, into a and b. */
-QN_INLINE float top_from(uint32_t dtype, const scores *r, int masked, int64_t first, vf a, vf b) {
-    vf zero = vf_zero();
+/* Scores to find the highest of: where their order is that of x, x itself, which is scaled at the end. */
+QN_INLINE vf ranks(uint32_t dtype, const scores *r, int64_t i, int form) {
+    return form == ORDERED ? qn_lanes(dtype, r->x, i) : scores_whole(dtype, r, i, form, vf_zero());
+}
+
+/* The highest of scores from `first` on, of those before by two vectors a and b, and of the sink. */
+QN_INLINE float top_from(uint32_t dtype, const scores *r, int form, int64_t first, vf a, vf b) {
     int64_t i = first;
     for (; i + 2 * VF_N <= r->n; i += 2 * VF_N) {
-        a = vf_max(scores_whole(dtype, r, i, masked, zero), a);
-        b = vf_max(scores_whole(dtype, r, i + VF_N, masked, zero), b);
+        a = vf_max(ranks(dtype, r, i, form), a);
+        b = vf_max(ranks(dtype, r, i + VF_N, form), b);
     }
     if (i + VF_N <= r->n) {
-        a = vf_max(scores_whole(dtype, r, i, masked, zero), a);
+        a = vf_max(ranks(dtype, r, i, form), a);
         i += VF_N;
     }
-    if (i < r->n) a = vf_max(scores_some(dtype, r, i, masked, zero), a);
     float top = vf_largest(vf_max(a, b));
+    if (form == ORDERED) top *= r->scale;
+    if (i < r->n) top = vf_largest(vf_max(scores_some(dtype, r, i, form, vf_zero()), vf_set1(top)));
+    if (top < r->sink) top = r->sink;
     return top == -INFINITY ? 0 : top; /* a row of nothing but -Inf: weights of 0, not of -Inf + Inf */
-}
-QN_INLINE float top_of(uint32_t dtype, const scores *r, int masked) {
-    return top_from(dtype, r, masked, 0, vf_set1(r->sink), vf_set1(r->sink));
 }
 
 enum { ASIDE = 4096 };
@@ -74,18 +82,18 @@ QN_INLINE void put_waiting(const walk *w, int64_t i) { qn_past_store(w->waiting 
 
 /* e^(x - top) of a row into f32 when there is room for it, and their sum: lanes over runs, runs in double. Meanwhile the row behind
  * is read and the one before written, so that memory does not rest. */
-QN_INLINE double weights_of(uint32_t dtype, const scores *row, walk *along, int masked, float *to) {
+QN_INLINE double weights_of(uint32_t dtype, const scores *row, walk *along, int form, float *to) {
     enum { AHEAD = 64 };
     scores r = *row, next = along->next;
-    vf t = vf_set1(along->top), a = vf_set1(next.sink), b = a, zero = vf_zero();
+    vf t = vf_set1(along->top), a = vf_set1(-INFINITY), b = a;
     double sum = 0;
     int64_t size = dtype == QN_DTYPE_F32 ? 4 : 2, i = 0;
     for (int64_t first = 0; first < r.n; first += 4096) {
         int64_t end = r.n < first + 4096 ? r.n : first + 4096;
         vf run = vf_zero(), other = vf_zero();
         for (i = first; i + 2 * VF_N <= end; i += 2 * VF_N) {
-            vf v = vf_exp_below(scores_whole(dtype, &r, i, masked, t)),
-               w = vf_exp_below(scores_whole(dtype, &r, i + VF_N, masked, t));
+            vf v = vf_exp_below(scores_whole(dtype, &r, i, form, t)),
+               w = vf_exp_below(scores_whole(dtype, &r, i + VF_N, form, t));
             if (to) vf_store(to + i, v), vf_store(to + i + VF_N, w);
             run += v;
             other += w;
@@ -93,12 +101,12 @@ QN_INLINE double weights_of(uint32_t dtype, const scores *row, walk *along, int 
             if (!next.x) continue;
             __builtin_prefetch(next.x + (i + AHEAD * VF_N) * size, 0, 3);
             if (VF_N * size * 2 > 64) __builtin_prefetch(next.x + (i + (AHEAD + 1) * VF_N) * size, 0, 3);
-            a = vf_max(scores_whole(dtype, &next, i, masked, zero), a);
-            b = vf_max(scores_whole(dtype, &next, i + VF_N, masked, zero), b);
+            a = vf_max(ranks(dtype, &next, i, form), a);
+            b = vf_max(ranks(dtype, &next, i + VF_N, form), b);
         }
         for (int64_t k = i; k < end; k += VF_N) {
             int n = end - k < VF_N ? (int)(end - k) : VF_N;
-            vf w = vf_exp_below(n == VF_N ? scores_whole(dtype, &r, k, masked, t) : scores_some(dtype, &r, k, masked, t));
+            vf w = vf_exp_below(n == VF_N ? scores_whole(dtype, &r, k, form, t) : scores_some(dtype, &r, k, form, t));
             if (to) vf_storen(to + k, w, n);
             run += w;
             if (dtype == QN_DTYPE_F32 && along->waiting) put_waiting(along, k);
@@ -106,16 +114,16 @@ QN_INLINE double weights_of(uint32_t dtype, const scores *row, walk *along, int 
         sum += (double)vf_sum(run + other);
     }
     along->waiting = NULL;
-    if (next.x) along->top = top_from(dtype, &next, masked, i, a, b);
+    if (next.x) along->top = top_from(dtype, &next, form, i, a, b);
     return sum;
 }
 
 /* Weights are kept in f32 where there is room for them, which may be y itself; past: y is whole vectors, and goes past the caches. */
-QN_INLINE void soft_max_row(uint32_t dtype, const scores *r, walk *along, float *kept, char *y, int past, int masked) {
+QN_INLINE void soft_max_row(uint32_t dtype, const scores *r, walk *along, float *kept, char *y, int past, int form) {
     vf t = vf_set1(along->top);
     double sum = r->sink == -INFINITY ? 0 : (double)vf_exp(vf_set1(r->sink) - t)[0];
     /* in place the scores are gone once weights are written; nothing reads them again */
-    sum += weights_of(dtype, r, along, masked, kept);
+    sum += weights_of(dtype, r, along, form, kept);
     vf share = vf_set1(sum == 0 ? 0 : (float)(1 / sum));
     if (past) {
         along->waiting = (float *)(void *)y, along->share = share, along->weights = kept;
@@ -123,12 +131,12 @@ QN_INLINE void soft_max_row(uint32_t dtype, const scores *r, walk *along, float 
     }
     int64_t i = 0;
     for (; i + VF_N <= r->n; i += VF_N) {
-        vf v = kept ? vf_load(kept + i) : vf_exp_below(scores_whole(dtype, r, i, masked, t));
+        vf v = kept ? vf_load(kept + i) : vf_exp_below(scores_whole(dtype, r, i, form, t));
         qn_lanes_put(dtype, y, i, v * share);
     }
     if (i == r->n) return;
     int n = (int)(r->n - i);
-    vf v = kept ? vf_loadn(kept + i, n) : vf_exp_below(scores_some(dtype, r, i, masked, t));
+    vf v = kept ? vf_loadn(kept + i, n) : vf_exp_below(scores_some(dtype, r, i, form, t));
     qn_lanes_put_some(dtype, y, i, v * share, n);
 }
 
@@ -136,25 +144,31 @@ static void soft_max_any(uint32_t dtype, const scores *r, walk *along, char *y) 
     int past = along->past && dtype == QN_DTYPE_F32 && r->n <= ASIDE && r->n % VF_N == 0 && (uintptr_t)y % sizeof(vf) == 0;
     float *aside = along->aside[along->weights == along->aside[0]];
     float *kept = dtype == QN_DTYPE_F32 && !past ? (float *)(void *)y : r->n <= ASIDE ? aside : NULL;
-#define PLAIN(d) soft_max_row(d, r, along, kept, y, past, 0)
-#define MASKED(d) soft_max_row(d, r, along, kept, y, past, 1)
-    if (r->mask) QN_BY_FLOAT(dtype, MASKED);
-    else QN_BY_FLOAT(dtype, PLAIN);
-#undef PLAIN
-#undef MASKED
+#define ORDERED_OF(d) soft_max_row(d, r, along, kept, y, past, ORDERED)
+#define SCALED_OF(d) soft_max_row(d, r, along, kept, y, past, SCALED)
+#define MASKED_OF(d) soft_max_row(d, r, along, kept, y, past, MASKED)
+    int form = form_of(r);
+    if (form == ORDERED) QN_BY_FLOAT(dtype, ORDERED_OF);
+    else if (form == SCALED) QN_BY_FLOAT(dtype, SCALED_OF);
+    else QN_BY_FLOAT(dtype, MASKED_OF);
+#undef ORDERED_OF
+#undef SCALED_OF
+#undef MASKED_OF
 }
 
-static float top_of_any(uint32_t dtype, const scores *r) {
-#define PLAIN(d) return top_of(d, r, 0)
-#define MASKED(d) return top_of(d, r, 1)
-    if (r->mask) QN_BY_FLOAT(dtype, MASKED);
-    else QN_BY_FLOAT(dtype, PLAIN);
-#undef PLAIN
-#undef MASKED
+/* The highest score of a row that no other went before: whatever the form, by scores. */
+static float top_of(uint32_t dtype, const scores *r) {
+    vf none = vf_set1(-INFINITY);
+#define PLAIN_OF(d) return top_from(d, r, SCALED, 0, none, none)
+#define MASKED_OF(d) return top_from(d, r, MASKED, 0, none, none)
+    if (r->mask) QN_BY_FLOAT(dtype, MASKED_OF);
+    else QN_BY_FLOAT(dtype, PLAIN_OF);
+#undef PLAIN_OF
+#undef MASKED_OF
 }
 
 QN_INLINE void log_row(uint32_t dtype, const scores *r, walk *along, char *y) {
-    double top = (double)along->top, sum = weights_of(dtype, r, along, 0, NULL);
+    double top = (double)along->top, sum = weights_of(dtype, r, along, ORDERED, NULL);
     vf whole = vf_set1(sum == 0 ? 0 : (float)(top + log(sum))); /* a row of nothing but -Inf stays as it is */
     for (int64_t i = 0; i < r->n; i += VF_N) qn_lanes_put_at(dtype, y, i, qn_lanes_at(dtype, r->x, i, r->n) - whole, r->n);
 }
@@ -237,7 +251,7 @@ static void run_rows(const qn_call *c, const qn_cpu_step *s, int64_t part, row_f
     along.next = none, along.past = past, along.waiting = NULL, along.weights = NULL;
     EACH_ROW(it, x) {
         scores r = along.next.x ? along.next : scores_of(c, &it);
-        if (!along.next.x) along.top = top_of_any(x->dtype, &r);
+        if (!along.next.x) along.top = top_of(x->dtype, &r);
         qn_rows behind = it;
         qn_rows_next(&behind);
         along.next = behind.live && behind.row < end ? scores_of(c, &behind) : none;

@@ -35,6 +35,11 @@ static inline void vf_store_h(uint16_t *p, vf a) {
     memcpy(p, &h, sizeof h);
 }
 
+/* a b + c, and 0 where x is below `least`, in the same step. */
+static inline vf vf_fma_from(vf least, vf x, vf a, vf b, vf c) {
+    return (vf)_mm512_maskz_fmadd_ps(_mm512_cmp_ps_mask((__m512)x, (__m512)least, _CMP_NLT_UQ), (__m512)a, (__m512)b, (__m512)c);
+}
+
 /* One of 32 numbers for each lane, by the last five bits of i: one step. */
 #define QN_SIMD_PICK32 1
 static inline vi vi_pick32(const int32_t table[32], vi i) {

@@ -109,7 +109,7 @@ static inline vf vf_exp_parts(vf x, float sign, vf *q) {
 /* e^x for x <= 0 to 2 ulp: what is below e^-87.25, next to the smallest normal number, is 0. NaN passes. */
 static inline vf vf_exp_below(vf x) {
     vf q, t = vf_exp_parts(x, 1.0f, &q);
-    return vf_unless(x < vf_set1(-87.25f), vf_fma(t, q, t));
+    return vf_fma_from(vf_set1(-87.25f), x, t, q, t);
 }
 /* 1 + e^-x for x >= -87. */
 static inline vf vf_one_exp(vf x) {
