@@ -3,8 +3,7 @@
 #include "cpu/k_lanes.h"
 #include "cpu/k_past.h"
 
-/* past: y goes past the caches. */
-typedef void (*row_fn)(char *y, const char *a, const char *b, int64_t n, int past);
+typedef void (*row_fn)(char *y, const char *a, const char *b, int64_t n, qn_way way);
 
 /* NaN wins; of equals the first. */
 QN_INLINE vf combined(int op, vf p, vf q) {
@@ -20,14 +19,14 @@ QN_INLINE vf combined(int op, vf p, vf q) {
 enum { BOTH, B_ONE, A_ONE, FORMS };
 
 /* A row: computed in f32, rounded once. */
-QN_INLINE void row(int op, uint32_t dtype, int form, char *y, const char *a, const char *b, int64_t n, int past) {
+QN_INLINE void row(int op, uint32_t dtype, int form, char *y, const char *a, const char *b, int64_t n, qn_way way) {
     int64_t i = 0, size = dtype == QN_DTYPE_F32 ? 4 : 2;
     vf one_a = vf_set1(qn_lanes_some(dtype, a, 0, 1)[0]), one_b = vf_set1(qn_lanes_some(dtype, b, 0, 1)[0]);
 #define P(i) (form == A_ONE ? one_a : qn_lanes(dtype, a, i))
 #define Q(i) (form == B_ONE ? one_b : qn_lanes(dtype, b, i))
 #define SOME_P(i, n) (form == A_ONE ? one_a : qn_lanes_some(dtype, a, i, n))
 #define SOME_Q(i, n) (form == B_ONE ? one_b : qn_lanes_some(dtype, b, i, n))
-    if (past) {
+    if (way == QN_PAST) {
         i = qn_past_head(y, n, size);
         if (i) qn_lanes_put_some(dtype, y, 0, combined(op, SOME_P(0, (int)i), SOME_Q(0, (int)i)), (int)i);
         for (; i + VF_N <= n; i += VF_N) {
@@ -35,6 +34,10 @@ QN_INLINE void row(int op, uint32_t dtype, int form, char *y, const char *a, con
             if (form != B_ONE) __builtin_prefetch(b + i * size + QN_PAST_AHEAD, 0, 3);
             qn_past_lanes(dtype, y, i, combined(op, P(i), Q(i)));
         }
+    }
+    for (; way == QN_FAR && i + VF_N <= n; i += VF_N) {
+        __builtin_prefetch(y + i * size + QN_FAR_AHEAD, 1, 3);
+        qn_lanes_put(dtype, y, i, combined(op, P(i), Q(i)));
     }
     for (; i + VF_N <= n; i += VF_N) qn_lanes_put(dtype, y, i, combined(op, P(i), Q(i)));
     int rest = (int)(n - i);
@@ -45,9 +48,9 @@ QN_INLINE void row(int op, uint32_t dtype, int form, char *y, const char *a, con
 #undef SOME_Q
 }
 
-#define ROW(op, type, form)                                                                        \
-    static void op##_##type##_##form(char *y, const char *a, const char *b, int64_t n, int past) { \
-        row(QN_ARITH_##op, QN_DTYPE_##type, form, y, a, b, n, past);                               \
+#define ROW(op, type, form)                                                                          \
+    static void op##_##type##_##form(char *y, const char *a, const char *b, int64_t n, qn_way way) { \
+        row(QN_ARITH_##op, QN_DTYPE_##type, form, y, a, b, n, way);                                  \
     }
 #define FORMS_OF(op, type) ROW(op, type, BOTH) ROW(op, type, B_ONE) ROW(op, type, A_ONE)
 #define TYPES_OF(op) FORMS_OF(op, F32) FORMS_OF(op, F16) FORMS_OF(op, BF16)
@@ -72,10 +75,10 @@ static void run_flat(const qn_call *c, const qn_cpu_step *s, int phase, int64_t 
     int64_t n = s->n[N_ROW], size = c->dst[0]->dtype == QN_DTYPE_F32 ? 4 : 2, lines = (n + 255) / 256;
     int64_t first = 256 * qn_cpu_cut(lines, s->parts[0], part), end = 256 * qn_cpu_cut(lines, s->parts[0], part + 1);
     if (end > n) end = n;
-    int past = qn_past_is(c->dst[0], c->src, c->n_src);
+    qn_way way = qn_past_way(c->dst[0], c->src, c->n_src);
     first *= size;
-    ((row_fn)s->inner)(qn_at(c->dst[0], first), qn_at(c->src[0], first), qn_at(c->src[1], first), end - first / size, past);
-    if (past) qn_past_end();
+    ((row_fn)s->inner)(qn_at(c->dst[0], first), qn_at(c->src[0], first), qn_at(c->src[1], first), end - first / size, way);
+    if (way == QN_PAST) qn_past_end();
 }
 
 static void run_rows(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
@@ -84,11 +87,11 @@ static void run_rows(const qn_call *c, const qn_cpu_step *s, int phase, int64_t 
     int64_t rows = qn_tensor_count(y) / s->n[N_ROW];
     int64_t first = qn_cpu_cut(rows, s->parts[0], part), end = qn_cpu_cut(rows, s->parts[0], part + 1);
     int64_t n = s->n[N_ROW];
-    int past = n >= 128 && qn_past_is(y, c->src, c->n_src); /* of shorter rows too many lines are cut */
+    qn_way way = n >= 128 ? qn_past_way(y, c->src, c->n_src) : QN_NEAR; /* of shorter rows too many lines are cut */
     qn_rows it;
     for (qn_rows_begin_at(&it, y->rank, y->shape, first); it.live && it.row < end; qn_rows_next(&it))
-        ((row_fn)s->inner)(qn_row(&it, y), qn_row_tiled(&it, c->src[0]), qn_row_tiled(&it, c->src[1]), n, past);
-    if (past) qn_past_end();
+        ((row_fn)s->inner)(qn_row(&it, y), qn_row_tiled(&it, c->src[0]), qn_row_tiled(&it, c->src[1]), n, way);
+    if (way == QN_PAST) qn_past_end();
 }
 
 static int side_by_side(const qn_tensor *t, int64_t size) { return qn_ne(t, 0) == 1 || qn_nb(t, 0) == size; }

@@ -136,7 +136,7 @@ static void turn_channels(const turns *t, const norm_before *norm, uint32_t dtyp
     else turn_row(t, dtype, to + first, from + first, cosine, sine);
 }
 
-/* All rows of one token. Heads behind are asked for in time: there is little to compute, and much to wait for. */
+/* All rows of one token. Heads behind are asked for in time, and where they go: there is little to compute, and much to wait for. */
 static void turn_token(const turns *t, const norm_before *norm, const qn_tensor *y, const qn_tensor *x, int64_t token,
                        const float *cosine, const float *sine, int past) {
     int64_t d[QN_MAX_RANK], heads = qn_ne(x, 1), whole = qn_ne(x, 0) * (x->dtype == QN_DTYPE_F32 ? 4 : 2);
@@ -148,6 +148,7 @@ static void turn_token(const turns *t, const norm_before *norm, const qn_tensor 
         char *to = qn_row(&it, y) + token * qn_nb(y, 2);
         for (int64_t h = 0; h < heads; h++, from += step, to += to_step) {
             for (int64_t i = 0; i < whole; i += 64) __builtin_prefetch(from + ahead + i, 0, 3);
+            for (int64_t i = 0; !past && i < whole; i += 64) __builtin_prefetch(to + 2 * ahead + i, 1, 3);
             turn_channels(t, norm, x->dtype, to, from, whole, cosine, sine, past);
         }
     }

@@ -83,7 +83,7 @@ QN_INLINE void put_waiting(const walk *w, int64_t i) { qn_past_store(w->waiting 
 /* e^(x - top) of a row into f32 when there is room for it, and their sum: lanes over runs, runs in double. Meanwhile the row behind
  * is read and the one before written, so that memory does not rest. */
 QN_INLINE double weights_of(uint32_t dtype, const scores *row, walk *along, int form, float *to) {
-    enum { AHEAD = 64 };
+    enum { AHEAD = 32 };
     scores r = *row, next = along->next;
     vf t = vf_set1(along->top), a = vf_set1(-INFINITY), b = a;
     double sum = 0;

@@ -15,6 +15,12 @@ enum { AHEAD = 1024 };
 #define BACKWARD_ASK(g) __builtin_prefetch(g, 0, 3)
 #define SECOND(name, g, x) ((g)*s_##name(x))
 #define SECOND_ASK(g) BACKWARD_ASK(g)
+/* Where a store goes is asked for, too, unless that is past the caches. */
+#define READY(label, p) READY_##label(p)
+#define READY_f32(p) __builtin_prefetch(p, 1, 3)
+#define READY_f16(p) __builtin_prefetch(p, 1, 3)
+#define READY_bf16(p) __builtin_prefetch(p, 1, 3)
+#define READY_past(p) ((void)0)
 #define LOOP(way, name, type, label, ahead, load, loadn, store, storen)                       \
     static void way##_##name##_##label(char *yp, const char *gp, const char *xp, int64_t n) { \
         type *y = (type *)yp;                                                                 \
@@ -22,6 +28,7 @@ enum { AHEAD = 1024 };
         int64_t i = 0;                                                                        \
         for (; i + VF_N <= n; i += VF_N) {                                                    \
             __builtin_prefetch((const char *)(x + i) + (ahead), 0, 3);                        \
+            READY(label, (const char *)(y + i) + (ahead));                                    \
             way##_ASK((const char *)(g + i) + (ahead));                                       \
             store(y + i, way(name, load(g + i), load(x + i)));                                \
         }                                                                                     \
