@@ -36,7 +36,7 @@ QN_INLINE void row(int op, uint32_t dtype, int form, char *y, const char *a, con
         }
     }
     for (; way == QN_FAR && i + VF_N <= n; i += VF_N) {
-        __builtin_prefetch(y + i * size + QN_FAR_AHEAD, 1, 3);
+        qn_far_ask(y + i * size + QN_FAR_AHEAD);
         qn_lanes_put(dtype, y, i, combined(op, P(i), Q(i)));
     }
     for (; i + VF_N <= n; i += VF_N) qn_lanes_put(dtype, y, i, combined(op, P(i), Q(i)));

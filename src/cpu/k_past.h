@@ -26,6 +26,15 @@ static inline qn_way qn_past_way(const qn_tensor *y, const qn_tensor *const *src
 #endif
 }
 
+/* Asks for a line to be stored to, where that was measured. */
+static inline void qn_far_ask(const char *y) {
+#if defined(__AVX2__)
+    __builtin_prefetch(y, 1, 3);
+#else
+    (void)y;
+#endif
+}
+
 static inline int qn_past_is(const qn_tensor *y, const qn_tensor *const *src, int n_src) {
     return qn_past_way(y, src, n_src) == QN_PAST;
 }

@@ -87,22 +87,53 @@ static void cos_sin(const turns *t, int64_t token, double *angle, float *cosine,
     cos_sin_any(angle, t->pairs, wide ? INFINITY : 0, t->gain, t->sign, cosine, sine);
 }
 
-static void turn_row(const turns *t, uint32_t dtype, char *y, const char *x, const float *cosine, const float *sine) {
-#define NEIGHBOURS_OF(d) turn_neighbours(d, y, x, 2 * t->pairs, cosine, sine, 0)
-#define HALVES_OF(d) turn_halves(d, y, x, t->pairs, cosine, sine, 0)
-    if (t->at->mode == NORMAL) QN_BY_FLOAT(dtype, NEIGHBOURS_OF);
+/* Heads of a token: rows of `whole` bytes, where from byte `first` on `pairs` pairs turn. */
+typedef struct heads {
+    char *to;
+    const char *from;
+    int64_t n, to_step, from_step, whole, first, pairs;
+    const float *cosine, *sine;
+} heads;
+
+/* Channels that do not turn keep their bits. */
+QN_INLINE void turn_heads(uint32_t dtype, int neighbours, qn_way way, const heads *h) {
+    int64_t end = h->first + 2 * h->pairs * (dtype == QN_DTYPE_F32 ? 4 : 2);
+    for (int64_t k = 0; k < h->n; k++) {
+        const char *from = h->from + k * h->from_step;
+        char *to = h->to + k * h->to_step;
+        if (from != to && h->first) memcpy(to, from, (size_t)h->first);
+        if (from != to && end < h->whole) memcpy(to + end, from + end, (size_t)(h->whole - end));
+        to += h->first;
+        from += h->first;
+        if (neighbours) turn_neighbours(dtype, to, from, 2 * h->pairs, h->cosine, h->sine, way);
+        else turn_halves(dtype, to, from, h->pairs, h->cosine, h->sine, way);
+    }
+}
+static void turn_near(uint32_t dtype, int neighbours, qn_way way, const heads *h) {
+#define NEIGHBOURS_OF(d) turn_heads(d, 1, way, h)
+#define HALVES_OF(d) turn_heads(d, 0, way, h)
+    if (neighbours) QN_BY_FLOAT(dtype, NEIGHBOURS_OF);
     else QN_BY_FLOAT(dtype, HALVES_OF);
 }
 
 /* Past the caches: vector by vector where that can be, else by way of a row aside. */
-static void turn_row_past(const turns *t, uint32_t dtype, char *y, const char *x, const float *cosine, const float *sine) {
+static void turn_past(uint32_t dtype, int neighbours, const heads *h) {
     _Alignas(64) char aside[2 * MOST_PAIRS * sizeof(float)];
-    int whole = dtype == QN_DTYPE_F32 && (uintptr_t)y % sizeof(vf) == 0 && t->pairs % VF_N == 0;
-    if (whole && t->at->mode == NORMAL) turn_neighbours(QN_DTYPE_F32, y, x, 2 * t->pairs, cosine, sine, 1);
-    else if (whole) turn_halves(QN_DTYPE_F32, y, x, t->pairs, cosine, sine, 1);
-    else {
-        turn_row(t, dtype, aside, x, cosine, sine);
-        qn_past_put(y, aside, 2 * t->pairs * (dtype == QN_DTYPE_F32 ? 4 : 2));
+    int64_t ends = (int64_t)(uintptr_t)h->to | h->to_step | h->first | (h->pairs * 4);
+    if (dtype == QN_DTYPE_F32 && ends % (int64_t)sizeof(vf) == 0) {
+        if (neighbours) turn_heads(QN_DTYPE_F32, 1, QN_PAST, h);
+        else turn_heads(QN_DTYPE_F32, 0, QN_PAST, h);
+        return;
+    }
+    int64_t bytes = 2 * h->pairs * (dtype == QN_DTYPE_F32 ? 4 : 2), end = h->first + bytes;
+    for (int64_t k = 0; k < h->n; k++) {
+        char *to = h->to + k * h->to_step;
+        const char *from = h->from + k * h->from_step;
+        heads one = {aside, from + h->first, 1, 0, 0, bytes, 0, h->pairs, h->cosine, h->sine};
+        turn_near(dtype, neighbours, QN_NEAR, &one);
+        memcpy(to, from, (size_t)h->first);
+        qn_past_put(to + h->first, aside, bytes);
+        memcpy(to + end, from + end, (size_t)(h->whole - end));
     }
 }
 
@@ -121,36 +152,38 @@ QN_INLINE void norm_row(uint32_t dtype, const norm_before *norm, char *y, const 
     }
 }
 
-/* One row of channels, of `whole` bytes; those that do not turn keep their bits. norm: NULL for none. */
-static void turn_channels(const turns *t, const norm_before *norm, uint32_t dtype, char *to, const char *from, int64_t whole,
-                          const float *cosine, const float *sine, int past) {
-    int64_t size = dtype == QN_DTYPE_F32 ? 4 : 2, first = t->at->n_offs * size, end = first + 2 * t->pairs * size;
-    if (norm) {
-#define NORM_OF(d) norm_row(d, norm, to, from, whole / size)
+static void turn_normed(uint32_t dtype, int neighbours, const norm_before *norm, const heads *h) {
+    for (int64_t k = 0; k < h->n; k++) {
+        char *to = h->to + k * h->to_step;
+        const char *from = h->from + k * h->from_step;
+        heads one = *h;
+#define NORM_OF(d) norm_row(d, norm, to, from, h->whole / (d == QN_DTYPE_F32 ? 4 : 2))
         QN_BY_FLOAT(dtype, NORM_OF);
-        from = to;
+        one.to = to;
+        one.from = to;
+        one.n = 1;
+        turn_near(dtype, neighbours, QN_NEAR, &one);
     }
-    if (from != to && first) memcpy(to, from, (size_t)first);
-    if (from != to && end < whole) memcpy(to + end, from + end, (size_t)(whole - end));
-    if (past) turn_row_past(t, dtype, to + first, from + first, cosine, sine);
-    else turn_row(t, dtype, to + first, from + first, cosine, sine);
 }
 
-/* All rows of one token. Heads behind are asked for in time, and where they go: there is little to compute, and much to wait for. */
+/* All rows of one token. norm: NULL for none. */
 static void turn_token(const turns *t, const norm_before *norm, const qn_tensor *y, const qn_tensor *x, int64_t token,
-                       const float *cosine, const float *sine, int past) {
-    int64_t d[QN_MAX_RANK], heads = qn_ne(x, 1), whole = qn_ne(x, 0) * (x->dtype == QN_DTYPE_F32 ? 4 : 2);
-    int64_t ahead = past ? QN_PAST_AHEAD : 1024, step = qn_nb(x, 1), to_step = qn_nb(y, 1);
+                       const float *cosine, const float *sine, qn_way way) {
+    int64_t d[QN_MAX_RANK], size = x->dtype == QN_DTYPE_F32 ? 4 : 2;
+    int neighbours = t->at->mode == NORMAL;
+    heads h = {.n = qn_ne(x, 1), .to_step = qn_nb(y, 1), .from_step = qn_nb(x, 1), .whole = qn_ne(x, 0) * size};
+    h.first = t->at->n_offs * size;
+    h.pairs = t->pairs;
+    h.cosine = cosine;
+    h.sine = sine;
     qn_rows it;
     for (int k = 0; k < x->rank; k++) d[x->rank - 1 - k] = k < 3 ? 1 : qn_ne(x, k);
     for (qn_rows_begin(&it, x->rank, d); it.live; qn_rows_next(&it)) {
-        const char *from = qn_row(&it, x) + token * qn_nb(x, 2);
-        char *to = qn_row(&it, y) + token * qn_nb(y, 2);
-        for (int64_t h = 0; h < heads; h++, from += step, to += to_step) {
-            for (int64_t i = 0; i < whole; i += 64) __builtin_prefetch(from + ahead + i, 0, 3);
-            for (int64_t i = 0; !past && i < whole; i += 64) __builtin_prefetch(to + 2 * ahead + i, 1, 3);
-            turn_channels(t, norm, x->dtype, to, from, whole, cosine, sine, past);
-        }
+        h.from = qn_row(&it, x) + token * qn_nb(x, 2);
+        h.to = qn_row(&it, y) + token * qn_nb(y, 2);
+        if (norm) turn_normed(x->dtype, neighbours, norm, &h);
+        else if (way == QN_PAST) turn_past(x->dtype, neighbours, &h);
+        else turn_near(x->dtype, neighbours, way, &h);
     }
 }
 
@@ -162,14 +195,14 @@ static void run_tokens(const qn_call *c, const qn_cpu_step *s, int64_t part, con
     if (c->op == QN_OP_rope_back) t.sign = -1;
     memset(cosine, 0, sizeof cosine);
     memset(sine, 0, sizeof sine);
-    int past = !norm && qn_past_is(c->dst[0], c->src, 1);
+    qn_way way = norm ? QN_NEAR : qn_past_way(c->dst[0], c->src, 1);
     int64_t end = qn_cpu_cut(t.tokens, s->parts[0], part + 1);
     for (int64_t token = qn_cpu_cut(t.tokens, s->parts[0], part); token < end; token++) {
         cos_sin(&t, token, angle, cosine, sine);
         if (t.at->mode == NORMAL) spread(cosine, sine, t.pairs);
-        turn_token(&t, norm, c->dst[0], c->src[0], token, cosine, sine, past);
+        turn_token(&t, norm, c->dst[0], c->src[0], token, cosine, sine, way);
     }
-    if (past) qn_past_end();
+    if (way == QN_PAST) qn_past_end();
 }
 
 static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {

@@ -51,29 +51,47 @@ static inline void cos_sin_any(const double *angle, int64_t n, double most, floa
     }
 }
 
-/* past: y is whole vectors of f32 and goes past the caches. */
-QN_INLINE void put_turned(uint32_t dtype, char *y, int64_t i, vf v, int64_t n, int past) {
-    if (past) qn_past_store((float *)(void *)y + i, v);
-    else qn_lanes_put_at(dtype, y, i, v, n);
+/* One vector to y, which is whole vectors of f32 where it goes past the caches. Rows behind are asked for in time, and where they go: there
+ * is little to compute, and much to wait for. */
+QN_INLINE void put_turned(uint32_t dtype, char *y, const char *x, int64_t i, vf v, qn_way way) {
+    int64_t at = i * (dtype == QN_DTYPE_F32 ? 4 : 2);
+    if (way != QN_NEAR) __builtin_prefetch(x + at + (way == QN_PAST ? QN_PAST_AHEAD : QN_FAR_AHEAD), 0, 3);
+    if (way == QN_FAR) qn_far_ask(y + at + 2 * QN_FAR_AHEAD);
+    if (way == QN_PAST) qn_past_store((float *)(void *)y + i, v);
+    else qn_lanes_put(dtype, y, i, v);
 }
 
 /* Pairs of neighbours; the tables hold every cosine twice and every sine with both its signs. */
 QN_INLINE void turn_neighbours(uint32_t dtype, char *y, const char *x, int64_t n, const float *cosine, const float *sine,
-                               int past) {
-    for (int64_t i = 0; i < n; i += VF_N) {
-        vf v = qn_lanes_at(dtype, x, i, n), w = vf_swap1(v);
-        put_turned(dtype, y, i, vf_fma(v, vf_load(cosine + i), w * vf_load(sine + i)), n, past);
+                               qn_way way) {
+    int64_t i = 0;
+#define TURNED(v, i) vf_fma(v, vf_load(cosine + i), vf_swap1(v) * vf_load(sine + i))
+    for (; i + VF_N <= n; i += VF_N) {
+        vf v = qn_lanes(dtype, x, i);
+        put_turned(dtype, y, x, i, TURNED(v, i), way);
     }
+    if (i < n) {
+        vf v = qn_lanes_some(dtype, x, i, (int)(n - i));
+        qn_lanes_put_some(dtype, y, i, TURNED(v, i), (int)(n - i));
+    }
+#undef TURNED
 }
 
 /* Pairs n apart. */
-QN_INLINE void turn_halves(uint32_t dtype, char *y, const char *x, int64_t n, const float *cosine, const float *sine, int past) {
-    int64_t apart = n * (dtype == QN_DTYPE_F32 ? 4 : 2);
-    for (int64_t i = 0; i < n; i += VF_N) {
-        vf a = qn_lanes_at(dtype, x, i, n), b = qn_lanes_at(dtype, x + apart, i, n), c = vf_load(cosine + i),
-           s = vf_load(sine + i);
-        put_turned(dtype, y, i, vf_fma(a, c, vf_zero() - b * s), n, past);
-        put_turned(dtype, y + apart, i, vf_fma(a, s, b * c), n, past);
+QN_INLINE void turn_halves(uint32_t dtype, char *y, const char *x, int64_t n, const float *cosine, const float *sine,
+                           qn_way way) {
+    int64_t i = 0, apart = n * (dtype == QN_DTYPE_F32 ? 4 : 2);
+    for (; i + VF_N <= n; i += VF_N) {
+        vf a = qn_lanes(dtype, x, i), b = qn_lanes(dtype, x + apart, i), c = vf_load(cosine + i), s = vf_load(sine + i);
+        put_turned(dtype, y, x, i, vf_fma(a, c, vf_zero() - b * s), way);
+        put_turned(dtype, y + apart, x + apart, i, vf_fma(a, s, b * c), way);
+    }
+    if (i < n) {
+        int some = (int)(n - i);
+        vf a = qn_lanes_some(dtype, x, i, some), b = qn_lanes_some(dtype, x + apart, i, some);
+        vf c = vf_load(cosine + i), s = vf_load(sine + i);
+        qn_lanes_put_some(dtype, y, i, vf_fma(a, c, vf_zero() - b * s), some);
+        qn_lanes_put_some(dtype, y + apart, i, vf_fma(a, s, b * c), some);
     }
 }
 

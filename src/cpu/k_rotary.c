@@ -27,7 +27,7 @@ static void turn_2d(const qn_call *c, int64_t token, const tables *by) {
         const char *from = qn_row(&it, x) + token * qn_nb(x, 2);
         char *to = qn_row(&it, y) + token * qn_nb(y, 2);
         for (int axis = 0; axis < 2; axis++, from += half, to += half) {
-#define HALVES_OF(d) turn_halves(d, to, from, quarter, by[axis].cosine, by[axis].sine, 0)
+#define HALVES_OF(d) turn_halves(d, to, from, quarter, by[axis].cosine, by[axis].sine, QN_NEAR)
             QN_BY_FLOAT(x->dtype, HALVES_OF);
 #undef HALVES_OF
         }
@@ -96,8 +96,8 @@ static void load_tables(const qn_call *c, const rotary *r, int64_t position, tab
 static void turn_heads(const rotary *r, uint32_t dtype, char *to, const char *from, const tables *by) {
     int64_t size = dtype == QN_DTYPE_F32 ? 4 : 2, whole = r->width * size, turned = 2 * r->pairs * size;
     for (int64_t h = 0; h < r->heads; h++, to += whole, from += whole) {
-#define NEIGHBOURS_OF(d) turn_neighbours(d, to, from, 2 * r->pairs, by->cosine, by->sine, 0)
-#define HALVES_OF(d) turn_halves(d, to, from, r->pairs, by->cosine, by->sine, 0)
+#define NEIGHBOURS_OF(d) turn_neighbours(d, to, from, 2 * r->pairs, by->cosine, by->sine, QN_NEAR)
+#define HALVES_OF(d) turn_halves(d, to, from, r->pairs, by->cosine, by->sine, QN_NEAR)
         if (r->interleaved) QN_BY_FLOAT(dtype, NEIGHBOURS_OF);
         else QN_BY_FLOAT(dtype, HALVES_OF);
         if (to != from && turned < whole) memcpy(to + turned, from + turned, (size_t)(whole - turned));

@@ -1,6 +1,7 @@
 /* scan and cumsum, running sums and products along an axis, and scan_back; in double. Lanes are what lies beside each other: elements of
  * the axes behind, or rows, turned so that they do; few rows, or such of halves, are one chain each, as the reference has it. */
 #include "cpu/k_copy.h"
+#include "cpu/k_past.h"
 #include "cpu/simd/simd_turn.h"
 #include "cpu/simd/simd_wide.h"
 
@@ -8,6 +9,7 @@
 typedef struct form {
     int64_t outer, n, inner;
     int product, reverse, exclusive;
+    int past; /* y goes past the caches where whole squares do */
 } form;
 
 _Static_assert(offsetof(qn_attr_scan, exclusive) == offsetof(qn_attr_scan_back, exclusive), "shared attributes");
@@ -17,10 +19,10 @@ static form form_of(const qn_call *c) {
     const qn_tensor *x = c->src[0]; /* of scan_back the gradient, which has its shape */
     if (c->op == QN_OP_cumsum) {
         const qn_attr_cumsum *rows = c->attr;
-        return (form){qn_tensor_count(x) / qn_ne(x, 0), qn_ne(x, 0), 1, 0, rows->reverse, rows->exclusive};
+        return (form){qn_tensor_count(x) / qn_ne(x, 0), qn_ne(x, 0), 1, 0, rows->reverse, rows->exclusive, 0};
     }
     int axis = at->axis < 0 ? at->axis + x->rank : at->axis;
-    form f = {1, x->shape[axis], 1, c->subop == QN_SCAN_prod, at->reverse, at->exclusive};
+    form f = {1, x->shape[axis], 1, c->subop == QN_SCAN_prod, at->reverse, at->exclusive, 0};
     for (int i = 0; i < axis; i++) f.outer *= x->shape[i];
     for (int i = axis + 1; i < x->rank; i++) f.inner *= x->shape[i];
     return f;
@@ -61,13 +63,50 @@ static void store_square(float *y, int64_t n, int some, int many, vf *r) {
     for (int i = 0; i < some; i++) vf_storen(y + i * n, r[i], many);
 }
 
+/* Sums of a whole square never leave the registers. */
+QN_INLINE void sum_square(int reverse, int exclusive, const form *f, const float *x, float *y, running *sums) {
+    const form plain = {.exclusive = exclusive};
+    running now = *sums;
+    vf r[VF_N];
+    QN_UNROLL
+    for (int i = 0; i < VF_N; i++) r[i] = vf_load(x + i * f->n);
+    vf_turn(r);
+    QN_UNROLL
+    for (int i = 0; i < VF_N; i++) {
+        int k = reverse ? VF_N - 1 - i : i;
+        r[k] = step(&plain, &now, r[k]);
+    }
+    *sums = now;
+    vf_turn(r);
+    if (f->past) {
+        QN_UNROLL
+        for (int i = 0; i < VF_N; i++) qn_past_store(y + i * f->n, r[i]);
+    } else {
+        QN_UNROLL
+        for (int i = 0; i < VF_N; i++) vf_store(y + i * f->n, r[i]);
+    }
+}
+typedef void (*square_fn)(const form *f, const float *x, float *y, running *sums);
+#define SQUARE(name, reverse, exclusive) \
+    static void name(const form *f, const float *x, float *y, running *sums) { sum_square(reverse, exclusive, f, x, y, sums); }
+SQUARE(sum_on, 0, 0)
+SQUARE(sum_before, 0, 1)
+SQUARE(sum_back, 1, 0)
+SQUARE(sum_behind, 1, 1)
+
 /* Up to VF_N rows; a square of them at a time. */
 static void scan_rows(const form *f, const float *x, float *y, int some) {
+    static const square_fn squares[2][2] = {{sum_on, sum_before}, {sum_back, sum_behind}};
+    square_fn whole = f->product || some < VF_N ? NULL : squares[f->reverse != 0][f->exclusive != 0];
     running now = start_of(f);
     for (int64_t first = 0; first < f->n; first += VF_N) {
         vf r[VF_N];
         int many = (int)(f->n - first < VF_N ? f->n - first : VF_N);
         int64_t at = f->reverse ? f->n - first - many : first;
+        if (whole && many == VF_N) {
+            whole(f, x + at, y + at, &now);
+            continue;
+        }
         load_square(x + at, f->n, some, many, r);
         for (int i = 0; i < many; i++) {
             int k = f->reverse ? many - 1 - i : i;
@@ -95,11 +134,13 @@ static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part)
     float *y = (float *)(void *)qn_at(c->dst[0], 0);
     int64_t u = qn_cpu_cut(units_of(&f), s->parts[0], part);
     (void)phase;
+    f.past = f.n % VF_N == 0 && (uintptr_t)y % sizeof(vf) == 0 && qn_past_is(c->dst[0], c->src, 1);
     for (int64_t end = qn_cpu_cut(units_of(&f), s->parts[0], part + 1); u < end; u++) {
         int some;
         int64_t at = unit_at(&f, u, &some);
         (f.inner == 1 ? scan_rows : scan_columns)(&f, x + at, y + at, some);
     }
+    if (f.past) qn_past_end();
 }
 
 static int by_lanes(const qn_call *c, qn_cpu_step *s) {

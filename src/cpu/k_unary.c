@@ -15,11 +15,11 @@ enum { AHEAD = 1024 };
 #define BACKWARD_ASK(g) __builtin_prefetch(g, 0, 3)
 #define SECOND(name, g, x) ((g)*s_##name(x))
 #define SECOND_ASK(g) BACKWARD_ASK(g)
-/* Where a store goes is asked for, too, unless that is past the caches. */
+/* Where a store goes is asked for, too, unless that is past the caches: at any size, for it costs nothing beside the function. */
 #define READY(label, p) READY_##label(p)
-#define READY_f32(p) __builtin_prefetch(p, 1, 3)
-#define READY_f16(p) __builtin_prefetch(p, 1, 3)
-#define READY_bf16(p) __builtin_prefetch(p, 1, 3)
+#define READY_f32(p) qn_far_ask(p)
+#define READY_f16(p) qn_far_ask(p)
+#define READY_bf16(p) qn_far_ask(p)
 #define READY_past(p) ((void)0)
 #define LOOP(way, name, type, label, ahead, load, loadn, store, storen)                       \
     static void way##_##name##_##label(char *yp, const char *gp, const char *xp, int64_t n) { \

@@ -13,19 +13,21 @@ enum { COUNT = QN_PAST_BYTES / 2 + 37, SLICE = 1 << 19 };
 typedef struct op_case {
     int op, subop, n_src;
     qn_dtype to;
-    int64_t row;     /* elements of a row; 0: one row of all */
-    int again, dims; /* b is one row, for all of a's; channels that rope turns */
+    int64_t row;           /* elements of a row; 0: one row of all */
+    int again, dims, mode; /* b is one row, for all of a's; channels that rope turns, and how */
 } op_case;
 
 static const op_case cases[] = {
-    {QN_OP_add, 0, 2, QN_DTYPE_F32, 0, 0, 0},         {QN_OP_unary, QN_UNARY_silu, 1, QN_DTYPE_F32, 0, 0, 0},
-    {QN_OP_scale, 0, 1, QN_DTYPE_F32, 0, 0, 0},       {QN_OP_glu, QN_GLU_swiglu, 2, QN_DTYPE_F32, 0, 0, 0},
-    {QN_OP_cpy, 0, 2, QN_DTYPE_F32, 0, 0, 0},         {QN_OP_cpy, 0, 2, QN_DTYPE_F16, 0, 0, 0},
-    {QN_OP_rms_norm, 0, 1, QN_DTYPE_F32, 1024, 0, 0}, {QN_OP_norm, 0, 1, QN_DTYPE_F32, 1024, 0, 0},
-    {QN_OP_cpy, 0, 2, QN_DTYPE_BF16, 0, 0, 0},        {QN_OP_unary_back, QN_UNARY_gelu, 2, QN_DTYPE_F32, 0, 0, 0},
-    {QN_OP_soft_max, 0, 1, QN_DTYPE_F32, 1024, 0, 0}, {QN_OP_rope, 0, 2, QN_DTYPE_F32, 1024, 0, 0},
-    {QN_OP_get_rows, 0, 2, QN_DTYPE_F32, 1024, 0, 0}, {QN_OP_mul, 0, 2, QN_DTYPE_F32, 1024, 1, 0},
-    {QN_OP_rope, 0, 2, QN_DTYPE_F32, 1024, 0, 1024},  {QN_OP_soft_max, 0, 1, QN_DTYPE_F32, 16, 0, 0},
+    {QN_OP_add, 0, 2, QN_DTYPE_F32, 0, 0, 0, 0},         {QN_OP_unary, QN_UNARY_silu, 1, QN_DTYPE_F32, 0, 0, 0, 0},
+    {QN_OP_scale, 0, 1, QN_DTYPE_F32, 0, 0, 0, 0},       {QN_OP_glu, QN_GLU_swiglu, 2, QN_DTYPE_F32, 0, 0, 0, 0},
+    {QN_OP_cpy, 0, 2, QN_DTYPE_F32, 0, 0, 0, 0},         {QN_OP_cpy, 0, 2, QN_DTYPE_F16, 0, 0, 0, 0},
+    {QN_OP_rms_norm, 0, 1, QN_DTYPE_F32, 1024, 0, 0, 0}, {QN_OP_norm, 0, 1, QN_DTYPE_F32, 1024, 0, 0, 0},
+    {QN_OP_cpy, 0, 2, QN_DTYPE_BF16, 0, 0, 0, 0},        {QN_OP_unary_back, QN_UNARY_gelu, 2, QN_DTYPE_F32, 0, 0, 0, 0},
+    {QN_OP_soft_max, 0, 1, QN_DTYPE_F32, 1024, 0, 0, 0}, {QN_OP_rope, 0, 2, QN_DTYPE_F32, 1024, 0, 0, 0},
+    {QN_OP_get_rows, 0, 2, QN_DTYPE_F32, 1024, 0, 0, 0}, {QN_OP_mul, 0, 2, QN_DTYPE_F32, 1024, 1, 0, 0},
+    {QN_OP_rope, 0, 2, QN_DTYPE_F32, 1024, 0, 1024, 0},  {QN_OP_soft_max, 0, 1, QN_DTYPE_F32, 16, 0, 0, 0},
+    {QN_OP_rope, 0, 2, QN_DTYPE_F32, 1024, 0, 1024, 2},  {QN_OP_rope, 0, 2, QN_DTYPE_F32, 1024, 0, 0, 2},
+    {QN_OP_cumsum, 0, 1, QN_DTYPE_F32, 1024, 0, 0, 0},
 };
 
 static float *a, *b, *whole, *pieces;
@@ -52,6 +54,7 @@ static void run(qn_context *context, const op_case *k, int64_t first, int64_t n,
     if (k->op == QN_OP_scale) q.attr = &scale;
     qn_attr_rope rope = qn_attr_rope_default();
     rope.n_dims = k->dims ? k->dims : 1000; /* the last channels do not turn */
+    rope.mode = k->mode;
     if (k->op == QN_OP_rope) {
         int64_t heads[3] = {shape[0], 1, shape[1]};
         qn_tensor_init(&ta, QN_DTYPE_F32, 3, heads, a + first, (size_t)n * 4);
