@@ -143,19 +143,18 @@ static size_t take_escape(filter *f, const char *p, size_t left) {
 
 /* Another byte behind an escape that was cut; 0 when it does not belong to it and is to be looked at again. */
 static int continue_escape(filter *f, char c) {
-    char longer[ESCAPE_BYTES];
-    memcpy(longer, f->split, f->split_length);
-    longer[f->split_length] = c;
-    size_t n = escape_length(longer, f->split_length + 1);
+    size_t length = f->split_length + 1; /* less than a whole escape was there */
+    f->split[length - 1] = c;
+    size_t n = escape_length(f->split, length);
     if (n == 0) {
         out(f, "\\", 1);
-        out(f, f->split, f->split_length);
+        out(f, f->split, length - 1);
         f->split_length = 0;
         return 0;
     }
-    f->split[f->split_length++] = c;
-    if (n <= f->split_length) {
-        out(f, f->split, f->split_length);
+    f->split_length = length;
+    if (n <= length) {
+        out(f, f->split, length);
         f->split_length = 0;
     }
     return 1;
