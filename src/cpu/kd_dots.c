@@ -1,4 +1,4 @@
-/* The multiplication itself: rows of activations times unpacked panels. Its shape (rows, vectors, group, minimum, width of codes) is
+/* The multiplication itself: rows of activations times unpacked panels. Its shape (rows, vectors, group, minimum, width of codes, runs) is
  * constant wherever the body is inlined. */
 #include "cpu/kd_quant.h"
 
@@ -26,7 +26,7 @@ INLINE void ask_for_next(const task *t, int g) {
         for (int p = 0; p < QN_DOT_PANELS; p++) __builtin_prefetch(t->next[p] + i * LINE, 0, 3);
 }
 
-INLINE void dots(const task *t, int rows, int width, int group, int least, int wide) {
+INLINE void dots(const task *t, int rows, int width, int group, int least, int wide, int run) {
     vf sum[QN_DOT_ROWS][WIDEST];
     const qn_quant_row *row[QN_DOT_ROWS];
     const int8_t *q[QN_DOT_ROWS];
@@ -38,13 +38,13 @@ INLINE void dots(const task *t, int rows, int width, int group, int least, int w
         for (int v = 0; v < width; v++) sum[j][v] = vf_load(t->sums + j * t->step + v * VF_N);
     }
     for (int g = 0; g < t->groups; g++) {
-        vi whole[QN_DOT_ROWS][WIDEST];
+        vi whole[QN_DOT_ROWS][WIDEST], part[QN_DOT_ROWS][WIDEST];
         ask_for_next(t, g);
         QN_UNROLL
         for (int j = 0; j < rows; j++) {
             vi start = vi_sum_start(-t->offset * row[j]->sum[g]);
             QN_UNROLL
-            for (int v = 0; v < width; v++) whole[j][v] = start;
+            for (int v = 0; v < width; v++) whole[j][v] = start, part[j][v] = wide ? start : vi_run_start(start);
         }
         QN_UNROLL
         for (int i = 0; i < group / 4; i++) {
@@ -55,8 +55,12 @@ INLINE void dots(const task *t, int rows, int width, int group, int least, int w
             for (int j = 0; j < rows; j++) {
                 int32_t x = four_bytes(q[j] + g * group + 4 * i);
                 QN_UNROLL
-                for (int v = 0; v < width; v++)
-                    whole[j][v] = wide ? vi_dot4_wide(whole[j][v], codes[v], x) : vi_dot4(whole[j][v], codes[v], x);
+                for (int v = 0; v < width; v++) {
+                    part[j][v] = wide ? vi_dot4_wide(part[j][v], codes[v], x) : vi_run_dot4(part[j][v], codes[v], x);
+                    if ((i + 1) % run) continue;
+                    whole[j][v] = wide ? part[j][v] : vi_run_end(part[j][v], whole[j][v]);
+                    if (!wide) part[j][v] = vi_run_start(whole[j][v]);
+                }
             }
         }
         QN_UNROLL
@@ -80,22 +84,41 @@ INLINE void dots(const task *t, int rows, int width, int group, int least, int w
 
 typedef void (*dots_fn)(const task *t);
 
-/* Kinds of types: group, minimum, width of codes. */
-#define KINDS(X) X(0, 32, 0, 0) X(1, 32, 1, 0) X(2, 32, 0, 1) X(3, 16, 0, 0) X(4, 16, 1, 0)
-static int kind_of(const qn_quant_type *t) { return t->is_wide ? 2 : (t->group == 16 ? 3 : 0) + t->has_least; }
+/* Kinds of types: group, minimum, width of codes, words of a run. */
+#define KINDS_LONG(X) \
+    X(plain, 32, 0, 0, 8) X(least, 32, 1, 0, 8) X(wide, 32, 0, 1, 8) X(half, 16, 0, 0, 4) X(half_least, 16, 1, 0, 4)
+#if VI_RUNS /* and shorter ones */
+#define KINDS(X)  \
+    KINDS_LONG(X) \
+    X(plain_4, 32, 0, 0, 4) X(plain_1, 32, 0, 0, 1) X(least_4, 32, 1, 0, 4) X(half_2, 16, 0, 0, 2) X(half_1, 16, 0, 0, 1)
+#else
+#define KINDS(X) KINDS_LONG(X)
+#endif
+#define KIND(kind, ...) KIND_##kind,
+enum { KINDS(KIND) };
+static int kind_of(const qn_quant_type *t) {
+    if (t->is_wide) return KIND_wide;
+#if VI_RUNS
+    int run = vi_run_words(t->most);
+    if (t->group == 32 && run < 8) return t->has_least ? KIND_least_4 : run == 4 ? KIND_plain_4 : KIND_plain_1;
+    if (t->group == 16 && run < 4) return run == 2 ? KIND_half_2 : KIND_half_1;
+#endif
+    if (t->group == 32) return t->has_least ? KIND_least : KIND_plain;
+    return t->has_least ? KIND_half_least : KIND_half;
+}
 
 /* One function per kind, number of rows and number of panels: 1 or QN_DOT_PANELS, and QN_DOT_PANELS_ONE for a single row. */
-#define BODY(name, rows, panels, group, least, wide) \
-    static void name(const task *t) { dots(t, rows, (panels)*QN_PANEL_VECTORS, group, least, wide); }
-#define BODIES(kind, group, least, wide)                       \
-    BODY(one_##kind, 1, QN_DOT_PANELS_ONE, group, least, wide) \
-    BODY(r1_##kind, 1, 1, group, least, wide)                  \
-    BODY(r2_##kind, 2, 1, group, least, wide)                  \
-    BODY(p1_##kind, 1, QN_DOT_PANELS, group, least, wide)      \
-    BODY(p2_##kind, 2, QN_DOT_PANELS, group, least, wide)
-#define ROW_BODIES(n, kind, group, least, wide)   \
-    BODY(r##n##_##kind, n, 1, group, least, wide) \
-    BODY(p##n##_##kind, n, QN_DOT_PANELS, group, least, wide)
+#define BODY(name, rows, panels, ...) \
+    static void name(const task *t) { dots(t, rows, (panels)*QN_PANEL_VECTORS, __VA_ARGS__); }
+#define BODIES(kind, ...)                               \
+    BODY(one_##kind, 1, QN_DOT_PANELS_ONE, __VA_ARGS__) \
+    BODY(r1_##kind, 1, 1, __VA_ARGS__)                  \
+    BODY(r2_##kind, 2, 1, __VA_ARGS__)                  \
+    BODY(p1_##kind, 1, QN_DOT_PANELS, __VA_ARGS__)      \
+    BODY(p2_##kind, 2, QN_DOT_PANELS, __VA_ARGS__)
+#define ROW_BODIES(n, kind, ...)           \
+    BODY(r##n##_##kind, n, 1, __VA_ARGS__) \
+    BODY(p##n##_##kind, n, QN_DOT_PANELS, __VA_ARGS__)
 #define BODIES_3(...) ROW_BODIES(3, __VA_ARGS__)
 #define BODIES_6(...) ROW_BODIES(4, __VA_ARGS__) ROW_BODIES(5, __VA_ARGS__) ROW_BODIES(6, __VA_ARGS__)
 #if QN_DOT_ROWS == 6
@@ -115,9 +138,9 @@ KINDS(BODIES_3)
 KINDS(BODIES)
 #endif
 
-#define NAMES_ONE(kind, group, least, wide) one_##kind,
-#define NAMES_PANEL(kind, group, least, wide) UP_TO(r, kind),
-#define NAMES_PANELS(kind, group, least, wide) UP_TO(p, kind),
+#define NAMES_ONE(kind, ...) one_##kind,
+#define NAMES_PANEL(kind, ...) UP_TO(r, kind),
+#define NAMES_PANELS(kind, ...) UP_TO(p, kind),
 static const dots_fn one_row[] = {KINDS(NAMES_ONE)};
 static const dots_fn one_panel[][QN_DOT_ROWS] = {KINDS(NAMES_PANEL)};
 static const dots_fn some_panels[][QN_DOT_ROWS] = {KINDS(NAMES_PANELS)};

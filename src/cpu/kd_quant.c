@@ -2,7 +2,7 @@
 #include "cpu/kd_unpack.h"
 #include "cpu/simd/simd_codes.h"
 
-/* ---- Types: dtype, group, has a minimum, offset, wide, fields of a block as (bytes of an element, elements), unpacking, one row,
+/* ---- Types: dtype, group, has a minimum, offset, wide, largest code, fields of a block as (bytes of an element, elements), unpacking, one row,
  * a few rows, and what it is packed as when not as it is. */
 
 enum { WIDE_OFFSET = VU_WIDE_FLIP & 255u };
@@ -19,33 +19,33 @@ enum { WIDE_OFFSET = VU_WIDE_FLIP & 255u };
 #endif
 
 static const qn_quant_type types[] = {
-    {QN_DTYPE_Q4_0, 32, 0, 8, 0, {2, 1, 4, 4}, QN_K(unpack_q4_0), QN_K(one_q4_0), QN_K(few_q4_0), NULL},
-    {QN_DTYPE_Q4_1, 32, 1, 0, 0, {2, 2, 4, 4}, QN_K(unpack_q4_1), QN_K(one_q4_1), NULL, NULL},
-    {QN_DTYPE_Q5_0, 32, 0, 16, 0, {2, 1, 4, 5}, QN_K(unpack_q5_0), QN_K(one_q5_0), NULL, NULL},
-    {QN_DTYPE_Q5_1, 32, 1, 0, 0, {2, 2, 4, 5}, QN_K(unpack_q5_1), QN_K(one_q5_1), NULL, NULL},
-    {QN_DTYPE_Q8_0, 32, 0, WIDE_OFFSET, 1, {2, 1, 4, 8}, QN_K(unpack_q8_0), QN_K(one_q8_0), QN_K(few_q8_0), NULL},
-    {QN_DTYPE_Q8_1, 32, 0, WIDE_OFFSET, 1, {2, 2, 4, 8}, QN_K(unpack_q8_1), QN_K(one_q8_1), NULL, NULL},
-    {QN_DTYPE_Q2_K, 16, 1, 0, 0, {4, 20, 2, 2}, QN_K(unpack_q2_k), QN_K(one_q2_k), NULL, NULL},
-    {QN_DTYPE_Q3_K, 16, 0, 4, 0, {4, 27, 2, 1}, QN_K(unpack_q3_k), QN_K(one_q3_k), NULL, NULL},
-    {QN_DTYPE_Q4_K, 32, 1, 0, 0, {2, 2, 4, 35}, QN_K(unpack_q4_k), QN_ONE_Q4_K},
-    {QN_DTYPE_Q5_K, 32, 1, 0, 0, {2, 2, 4, 43}, QN_K(unpack_q5_k), QN_K(one_q5_k), NULL, NULL},
-    {QN_DTYPE_Q6_K, 16, 0, 32, 0, {4, 52, 2, 1}, QN_K(unpack_q6_k), QN_ONE_Q6_K},
-    {QN_DTYPE_Q8_K, 32, 0, WIDE_OFFSET, 1, {4, 65, 2, 16}, QN_K(unpack_q8_k), QN_K(one_q8_k), NULL, NULL},
-    {QN_DTYPE_IQ2_XXS, 32, 0, 64, 0, {2, 1, 4, 16}, QN_K(unpack_iq2_xxs), QN_K(one_kept_iq2_32), NULL, &QN_K(kept_iq2_32)},
-    {QN_DTYPE_IQ2_XS, 16, 0, 64, 0, {2, 1, 4, 18}, QN_K(unpack_iq2_xs), QN_K(one_kept_iq2_16), NULL, &QN_K(kept_iq2_16)},
-    {QN_DTYPE_IQ3_XXS, 32, 0, 64, 0, {2, 1, 4, 24}, QN_K(unpack_iq3_xxs), QN_K(one_kept_iq3_xxs), NULL, &QN_K(kept_iq3_xxs)},
-    {QN_DTYPE_IQ1_S, 32, 0, 9, 0, {2, 1, 4, 12}, QN_K(unpack_iq1_s), QN_K(one_kept_iq1_32), NULL, &QN_K(kept_iq1_32)},
-    {QN_DTYPE_IQ4_NL, 32, 0, WIDE_OFFSET, 1, {2, 1, 4, 4}, QN_K(unpack_iq4_nl), QN_K(one_iq4_nl), NULL, NULL},
-    {QN_DTYPE_IQ3_S, 32, 0, 64, 0, {2, 1, 4, 27}, QN_K(unpack_iq3_s), QN_K(one_kept_iq3_s), NULL, &QN_K(kept_iq3_s)},
-    {QN_DTYPE_IQ2_S, 16, 0, 64, 0, {2, 1, 4, 20}, QN_K(unpack_iq2_s), QN_K(one_kept_iq2_16), NULL, &QN_K(kept_iq2_16)},
-    {QN_DTYPE_IQ4_XS, 32, 0, WIDE_OFFSET, 1, {2, 2, 4, 33}, QN_K(unpack_iq4_xs), QN_K(one_iq4_xs), NULL, NULL},
-    {QN_DTYPE_IQ1_M, 16, 0, 9, 0, {4, 14}, QN_K(unpack_iq1_m), QN_K(one_kept_iq1_16), NULL, &QN_K(kept_iq1_16)},
-    {QN_DTYPE_TQ1_0, 32, 0, 1, 0, {4, 13, 2, 1}, QN_K(unpack_tq1_0), QN_K(one_tq2_0), NULL, &QN_K(kept_pairs)},
-    {QN_DTYPE_TQ2_0, 32, 0, 1, 0, {4, 16, 2, 1}, QN_K(unpack_tq2_0), QN_K(one_tq2_0), NULL, NULL},
-    {QN_DTYPE_MXFP4, 32, 0, 12, 0, {1, 1, 4, 4}, QN_K(unpack_mxfp4), QN_K(one_mxfp4), NULL, NULL},
-    {QN_DTYPE_NVFP4, 16, 0, 12, 0, {4, 9}, QN_K(unpack_nvfp4), QN_K(one_nvfp4), NULL, NULL},
-    {QN_DTYPE_Q1_0, 32, 0, 1, 0, {2, 1, 4, 4}, QN_K(unpack_q1_0), QN_K(one_q1_0), NULL, NULL},
-    {QN_DTYPE_Q2_0, 32, 0, 1, 0, {2, 1, 4, 4}, QN_K(unpack_q2_0), QN_K(one_q2_0), NULL, NULL},
+    {QN_DTYPE_Q4_0, 32, 0, 8, 0, 15, {2, 1, 4, 4}, QN_K(unpack_q4_0), QN_K(one_q4_0), QN_K(few_q4_0), NULL},
+    {QN_DTYPE_Q4_1, 32, 1, 0, 0, 15, {2, 2, 4, 4}, QN_K(unpack_q4_1), QN_K(one_q4_1), NULL, NULL},
+    {QN_DTYPE_Q5_0, 32, 0, 16, 0, 31, {2, 1, 4, 5}, QN_K(unpack_q5_0), QN_K(one_q5_0), NULL, NULL},
+    {QN_DTYPE_Q5_1, 32, 1, 0, 0, 31, {2, 2, 4, 5}, QN_K(unpack_q5_1), QN_K(one_q5_1), NULL, NULL},
+    {QN_DTYPE_Q8_0, 32, 0, WIDE_OFFSET, 1, 127, {2, 1, 4, 8}, QN_K(unpack_q8_0), QN_K(one_q8_0), QN_K(few_q8_0), NULL},
+    {QN_DTYPE_Q8_1, 32, 0, WIDE_OFFSET, 1, 127, {2, 2, 4, 8}, QN_K(unpack_q8_1), QN_K(one_q8_1), NULL, NULL},
+    {QN_DTYPE_Q2_K, 16, 1, 0, 0, 3, {4, 20, 2, 2}, QN_K(unpack_q2_k), QN_K(one_q2_k), NULL, NULL},
+    {QN_DTYPE_Q3_K, 16, 0, 4, 0, 7, {4, 27, 2, 1}, QN_K(unpack_q3_k), QN_K(one_q3_k), NULL, NULL},
+    {QN_DTYPE_Q4_K, 32, 1, 0, 0, 15, {2, 2, 4, 35}, QN_K(unpack_q4_k), QN_ONE_Q4_K},
+    {QN_DTYPE_Q5_K, 32, 1, 0, 0, 31, {2, 2, 4, 43}, QN_K(unpack_q5_k), QN_K(one_q5_k), NULL, NULL},
+    {QN_DTYPE_Q6_K, 16, 0, 32, 0, 63, {4, 52, 2, 1}, QN_K(unpack_q6_k), QN_ONE_Q6_K},
+    {QN_DTYPE_Q8_K, 32, 0, WIDE_OFFSET, 1, 127, {4, 65, 2, 16}, QN_K(unpack_q8_k), QN_K(one_q8_k), NULL, NULL},
+    {QN_DTYPE_IQ2_XXS, 32, 0, 64, 0, 127, {2, 1, 4, 16}, QN_K(unpack_iq2_xxs), QN_K(one_kept_iq2_32), NULL, &QN_K(kept_iq2_32)},
+    {QN_DTYPE_IQ2_XS, 16, 0, 64, 0, 127, {2, 1, 4, 18}, QN_K(unpack_iq2_xs), QN_K(one_kept_iq2_16), NULL, &QN_K(kept_iq2_16)},
+    {QN_DTYPE_IQ3_XXS, 32, 0, 64, 0, 127, {2, 1, 4, 24}, QN_K(unpack_iq3_xxs), QN_K(one_kept_iq3_xxs), NULL, &QN_K(kept_iq3_xxs)},
+    {QN_DTYPE_IQ1_S, 32, 0, 9, 0, 18, {2, 1, 4, 12}, QN_K(unpack_iq1_s), QN_K(one_kept_iq1_32), NULL, &QN_K(kept_iq1_32)},
+    {QN_DTYPE_IQ4_NL, 32, 0, WIDE_OFFSET, 1, 127, {2, 1, 4, 4}, QN_K(unpack_iq4_nl), QN_K(one_iq4_nl), NULL, NULL},
+    {QN_DTYPE_IQ3_S, 32, 0, 64, 0, 127, {2, 1, 4, 27}, QN_K(unpack_iq3_s), QN_K(one_kept_iq3_s), NULL, &QN_K(kept_iq3_s)},
+    {QN_DTYPE_IQ2_S, 16, 0, 64, 0, 127, {2, 1, 4, 20}, QN_K(unpack_iq2_s), QN_K(one_kept_iq2_16), NULL, &QN_K(kept_iq2_16)},
+    {QN_DTYPE_IQ4_XS, 32, 0, WIDE_OFFSET, 1, 127, {2, 2, 4, 33}, QN_K(unpack_iq4_xs), QN_K(one_iq4_xs), NULL, NULL},
+    {QN_DTYPE_IQ1_M, 16, 0, 9, 0, 18, {4, 14}, QN_K(unpack_iq1_m), QN_K(one_kept_iq1_16), NULL, &QN_K(kept_iq1_16)},
+    {QN_DTYPE_TQ1_0, 32, 0, 1, 0, 2, {4, 13, 2, 1}, QN_K(unpack_tq1_0), QN_K(one_tq2_0), NULL, &QN_K(kept_pairs)},
+    {QN_DTYPE_TQ2_0, 32, 0, 1, 0, 3, {4, 16, 2, 1}, QN_K(unpack_tq2_0), QN_K(one_tq2_0), NULL, NULL},
+    {QN_DTYPE_MXFP4, 32, 0, 12, 0, 24, {1, 1, 4, 4}, QN_K(unpack_mxfp4), QN_K(one_mxfp4), NULL, NULL},
+    {QN_DTYPE_NVFP4, 16, 0, 12, 0, 24, {4, 9}, QN_K(unpack_nvfp4), QN_K(one_nvfp4), NULL, NULL},
+    {QN_DTYPE_Q1_0, 32, 0, 1, 0, 2, {2, 1, 4, 4}, QN_K(unpack_q1_0), QN_K(one_q1_0), NULL, NULL},
+    {QN_DTYPE_Q2_0, 32, 0, 1, 0, 3, {2, 1, 4, 4}, QN_K(unpack_q2_0), QN_K(one_q2_0), NULL, NULL},
 };
 
 const qn_quant_type *qn_quant_type_of(uint32_t dtype) {

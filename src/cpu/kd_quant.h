@@ -89,6 +89,7 @@ typedef struct qn_quant_type {
     uint8_t has_least;
     uint8_t offset;                   /* what codes are too large by */
     uint8_t is_wide;                  /* codes are signed bytes of full range */
+    uint8_t most;                     /* no code is larger; 127 where that says nothing */
     uint8_t segment[QN_SEGMENTS * 2]; /* fields of a block: bytes of an element, elements; 0 ends the list */
     qn_unpack_fn unpack;
     qn_one_fn one;

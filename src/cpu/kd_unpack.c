@@ -17,15 +17,15 @@ INLINE void q4_0(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     put_f(to->scale, b, v, half_field(p, v));
     nibbles(p + 2 * QN_PANEL, v, to->codes + 8 * b);
 }
-UNPACK_NARROW(q4_0, 32, 18, 32, 0, 0)
-FEW(q4_0, 32, 18, 32, 0, 0)
+UNPACK_NARROW(q4_0, 32, 18, 32, 0, 0, 15)
+FEW(q4_0, 32, 18, 32, 0, 0, 15)
 
 INLINE void q4_1(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     put_f(to->scale, b, v, half_field(p, v));
     put_f(to->least, b, v, half_field(p + 2 * QN_PANEL, v));
     nibbles(p + 4 * QN_PANEL, v, to->codes + 8 * b);
 }
-UNPACK_NARROW(q4_1, 32, 20, 32, 1, 0)
+UNPACK_NARROW(q4_1, 32, 20, 32, 1, 0, 15)
 
 /* Bits 4 w to 4 w + 3 of a word, one to a byte, as the fifth bit of a code. */
 INLINE vu fifth_bits(vu high, int w) {
@@ -47,14 +47,14 @@ INLINE void q5_0(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     put_f(to->scale, b, v, half_field(p, v));
     five_bits(p + 2 * QN_PANEL, p + 6 * QN_PANEL, v, to->codes + 8 * b);
 }
-UNPACK(q5_0, 32, 22, 32, 0, 0)
+UNPACK(q5_0, 32, 22, 32, 0, 0, 31)
 
 INLINE void q5_1(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     put_f(to->scale, b, v, half_field(p, v));
     put_f(to->least, b, v, half_field(p + 2 * QN_PANEL, v));
     five_bits(p + 4 * QN_PANEL, p + 8 * QN_PANEL, v, to->codes + 8 * b);
 }
-UNPACK(q5_1, 32, 24, 32, 1, 0)
+UNPACK(q5_1, 32, 24, 32, 1, 0, 31)
 
 INLINE void bytes(const uint8_t *qs, int n, int v, uint32_t (*codes)[QN_PANEL]) {
     QN_UNROLL
@@ -65,14 +65,14 @@ INLINE void q8_0(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     put_f(to->scale, b, v, half_field(p, v));
     bytes(p + 2 * QN_PANEL, 8, v, to->codes + 8 * b);
 }
-UNPACK(q8_0, 32, 34, 32, 0, 1)
-FEW(q8_0, 32, 34, 32, 0, 1)
+UNPACK(q8_0, 32, 34, 32, 0, 1, 127)
+FEW(q8_0, 32, 34, 32, 0, 1, 127)
 
 INLINE void q8_1(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     put_f(to->scale, b, v, half_field(p, v));
     bytes(p + 4 * QN_PANEL, 8, v, to->codes + 8 * b);
 }
-UNPACK(q8_1, 32, 36, 32, 0, 1)
+UNPACK(q8_1, 32, 36, 32, 0, 1, 127)
 
 INLINE void q8_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     (void)b;
@@ -81,7 +81,7 @@ INLINE void q8_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     for (int g = 0; g < 8; g++) put_f(to->scale, g, v, d);
     bytes(p + 4 * QN_PANEL, 64, v, to->codes);
 }
-UNPACK(q8_k, 256, 292, 32, 0, 1)
+UNPACK(q8_k, 256, 292, 32, 0, 1, 127)
 
 /* ---- 256 elements under scales of scales */
 
@@ -139,15 +139,17 @@ INLINE vf q4_k_dot(const uint8_t *p, const uint8_t *next, int v, const qn_quant_
     (void)offset; /* it has none */
     QN_UNROLL_GROUPS
     for (int u = 0; u < 8; u += 2, g += 2) {
-        vi low = vi_sum_start(0), high = vi_sum_start(0);
+        vi low = vi_run_start(vi_sum_start(0)), high = vi_run_start(vi_sum_start(0));
         QN_STAY;
         QN_UNROLL
-        for (int w = 0; w < 8; w++) {
+        for (int w = 0; w < vi_run_words(15); w++) {
             if (v == 0) fetch_ahead(next, 144 * QN_PANEL, 4 * u + w, 32);
             vu q = word(p + 16 * QN_PANEL, 4 * u + w, v);
-            low = vi_dot4_at(low, q & LOW4, x->q + 32 * g, w);
-            high = vi_dot4_upper_at(high, q, x->q + 32 * g, 8 + w);
+            low = vi_run_dot4_at(low, q & LOW4, x->q + 32 * g, w);
+            high = vi_run_upper_at(high, q, x->q + 32 * g, 8 + w);
         }
+        low = vi_run_end(low, vi_set1(0));
+        high = vi_run_end(high, vi_set1(0));
         sum = add_two(six, u, d, dmin, low, high >> VI_UPPER_BITS, x, g, sum);
     }
     return sum;
@@ -177,14 +179,17 @@ INLINE vf q5_k_dot(const uint8_t *p, const uint8_t *next, int v, const qn_quant_
     (void)offset; /* it has none */
     QN_UNROLL_GROUPS
     for (int u = 0; u < 8; u += 2, g += 2) {
-        vi low = vi_sum_start(0), high = vi_sum_start(0);
+        vi low = vi_sum_start(0), high = vi_sum_start(0), some = vi_run_start(low), more = vi_run_start(high);
         QN_STAY;
         QN_UNROLL
         for (int w = 0; w < 8; w++) {
             if (v == 0) fetch_ahead(next, 176 * QN_PANEL, 4 * u + w, 32);
             vu q = word(p + 48 * QN_PANEL, 4 * u + w, v), fifth = word(p + 16 * QN_PANEL, w, v) >> u;
-            low = vi_dot4_at(low, vu_join(q & LOW4, fifth << 4, BIT4), x->q + 32 * g, w);
-            high = vi_dot4_at(high, vu_join(vu_upper(q), fifth << 3, BIT4), x->q + 32 * g, 8 + w);
+            some = vi_run_dot4_at(some, vu_join(q & LOW4, fifth << 4, BIT4), x->q + 32 * g, w);
+            more = vi_run_dot4_at(more, vu_join(vu_upper(q), fifth << 3, BIT4), x->q + 32 * g, 8 + w);
+            if ((w + 1) % vi_run_words(31)) continue;
+            low = vi_run_end(some, low), some = vi_run_start(low);
+            high = vi_run_end(more, high), more = vi_run_start(high);
         }
         sum = add_two(six, u, d, dmin, low, high, x, g, sum);
     }
@@ -268,7 +273,42 @@ INLINE void q2_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     }
     pairs_of_bits(p + 16 * QN_PANEL, v, to->codes);
 }
-UNPACK(q2_k, 256, 84, 16, 1, 0)
+
+/* Half h of a block times its activations, into sums of 4 groups of 32 or 8 of 16: bytes that four groups share are read once. */
+INLINE void pairs_dot(const uint8_t *qs, int h, int v, const int8_t *x, int groups, vi *sums) {
+    QN_UNROLL
+    for (int w = 0; w < 8; w++) {
+        vu q = word(qs, 8 * h + w, v);
+        QN_UNROLL
+        for (int j = 0; j < 4; j++) {
+            vi *to = sums + (groups == 8 ? 2 * j + w / 4 : j);
+            *to = vi_run_dot4_at(*to, q >> (2 * j) & LOW2, x + 128 * h + 32 * j, w);
+        }
+    }
+}
+
+INLINE vf q2_k_dot(const uint8_t *p, const uint8_t *next, int v, const qn_quant_row *x, int g, int offset, vf sum) {
+    vf d = half_field(p + 80 * QN_PANEL, v), dmin = vf_zero() - half_field(p + 82 * QN_PANEL, v);
+    (void)offset; /* it has none */
+    QN_UNROLL_GROUPS
+    for (int h = 0; h < 2; h++, g += 8) {
+        vi whole[8];
+        QN_STAY;
+        if (v == 0) fetch_ahead(next, 84 * QN_PANEL, h, 2);
+        QN_UNROLL
+        for (int i = 0; i < 8; i++) whole[i] = vi_run_start(vi_sum_start(0));
+        pairs_dot(p + 16 * QN_PANEL, h, v, x->q, 8, whole);
+        QN_UNROLL
+        for (int i = 0; i < 8; i++) {
+            vu s = word(p, 2 * h + i / 4, v);
+            vf scale = d * vf_from_byte(s & LOW4, i % 4), least = dmin * vf_from_byte(s >> 4 & LOW4, i % 4);
+            sum = vf_fma(vf_from_sum(vi_run_end(whole[i], vi_set1(0))), scale * vf_set1(x->d[(g + i) / 2]), sum);
+            sum = vf_fma(least, vf_set1(x->total[g + i]), sum);
+        }
+    }
+    return sum;
+}
+UNPACK_DOT(q2_k, 256, 84, 16)
 
 /* Six-bit scales: the low four bits of 16 of them in eight bytes, the high two in four. */
 INLINE void q3_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
@@ -294,7 +334,7 @@ INLINE void q3_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
         }
     }
 }
-UNPACK(q3_k, 256, 110, 16, 0, 0)
+UNPACK(q3_k, 256, 110, 16, 0, 0, 7)
 
 /* ---- Ternary and less */
 
@@ -309,7 +349,26 @@ INLINE void tq2_0(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     one_scale(p + 64 * QN_PANEL, v, to);
     pairs_of_bits(p, v, to->codes);
 }
-UNPACK(tq2_0, 256, 66, 32, 0, 0)
+
+INLINE vf tq2_0_dot(const uint8_t *p, const uint8_t *next, int v, const qn_quant_row *x, int g, int offset, vf sum) {
+    vf d = half_field(p + 64 * QN_PANEL, v);
+    QN_UNROLL_GROUPS
+    for (int h = 0; h < 2; h++, g += 4) {
+        vi start[4], whole[4];
+        QN_STAY;
+        if (v == 0) fetch_ahead(next, 66 * QN_PANEL, h, 2);
+        QN_UNROLL
+        for (int i = 0; i < 4; i++) {
+            start[i] = vi_sum_start(-offset * x->sum[g + i]);
+            whole[i] = vi_run_start(start[i]);
+        }
+        pairs_dot(p, h, v, x->q, 4, whole);
+        QN_UNROLL
+        for (int i = 0; i < 4; i++) sum = vf_fma(vf_from_sum(vi_run_end(whole[i], start[i])), d * vf_set1(x->d[g + i]), sum);
+    }
+    return sum;
+}
+UNPACK_DOT(tq2_0, 256, 66, 32)
 
 /* The first base-3 digit of each byte, which is what comes over the point when its fraction is multiplied by 3; the rest stays. */
 INLINE vu next_digit(vu *fraction) {
@@ -350,7 +409,7 @@ INLINE void q1_0(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
         for (int w = 0; w < 8; w++) put(to->codes, 32 * b + 8 * g + w, v, fifth_bits(bits, w) >> 3);
     }
 }
-UNPACK(q1_0, 128, 18, 32, 0, 0)
+UNPACK(q1_0, 128, 18, 32, 0, 0, 2)
 
 /* Two bits an element, four neighbours to a byte. */
 INLINE void q2_0(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
@@ -363,4 +422,4 @@ INLINE void q2_0(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
         put(to->codes, 16 * b + w, v, (q | q << 6 | q << 12 | q << 18) & LOW2);
     }
 }
-UNPACK(q2_0, 64, 18, 32, 0, 0)
+UNPACK(q2_0, 64, 18, 32, 0, 0, 3)

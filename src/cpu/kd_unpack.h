@@ -104,19 +104,24 @@ INLINE void fetch_ahead(const uint8_t *next, int size, int i, int n) {
  * compiler's to keep: mostly it never leaves the registers. The arithmetic is that of kd_dots.c, in the same order. `next`: what is
  * to be read after it, of which `size` bytes are asked for meanwhile; NULL: nothing. */
 INLINE vf block_dot(const qn_quant_chunk *w, int v, const qn_quant_row *x, int g, int offset, vf sum, int block, int group,
-                    int least, int wide, const uint8_t *next, int size) {
+                    int least, int wide, int most, const uint8_t *next, int size) {
+    int run = vi_run_words(most) < group / 4 ? vi_run_words(most) : group / 4;
     QN_UNROLL_BLOCK
     for (int i = 0; i < block / group; i++, g++) {
         if (next) {
             QN_STAY;
             fetch_ahead(next, size, i, block / group);
         }
-        vi whole = vi_sum_start(-offset * x->sum[g]);
+        vi whole = vi_sum_start(-offset * x->sum[g]), part = vi_run_start(whole);
         QN_UNROLL
         for (int j = 0; j < group / 4; j++) {
             vu codes = vu_load(w->codes[i * group / 4 + j] + v * VF_N);
             const int8_t *q = x->q + g * group;
-            whole = wide ? vi_dot4_wide(whole, codes, four_bytes(q + 4 * j)) : vi_dot4_at(whole, codes, q, j);
+            if (wide) whole = vi_dot4_wide(whole, codes, four_bytes(q + 4 * j));
+            else part = vi_run_dot4_at(part, codes, q, j);
+            if (wide || (j + 1) % run) continue;
+            whole = vi_run_end(part, whole);
+            part = vi_run_start(whole);
         }
         sum = vf_fma(vf_from_sum(whole), vf_load(w->scale[i] + v * VF_N) * vf_set1(x->d[g * group / 32]), sum);
         if (least) sum = vf_fma(vf_load(w->least[i] + v * VF_N), vf_set1(x->total[g]), sum);
@@ -169,7 +174,7 @@ INLINE void one_row(const qn_quant_line *l, int panels, dot_fn dot, int block, i
 
 /* Rows [first, first + rows) of a few, over one chunk of panels side by side. */
 INLINE void few_rows(const qn_quant_few *l, int64_t chunk, int first, int rows, int groups, block_fn unpack, int block, int size,
-                     int group, int least, int wide) {
+                     int group, int least, int wide, int most) {
     vf sum[QN_FEW_ROWS][QN_FEW_PANELS][QN_PANEL_VECTORS];
     const qn_quant_row *x[QN_FEW_ROWS];
     float *sums = l->sums + first * l->step;
@@ -194,7 +199,7 @@ INLINE void few_rows(const qn_quant_few *l, int64_t chunk, int first, int rows, 
                 unpack(at[p], 0, v, &w);
                 QN_UNROLL
                 for (int j = 0; j < rows; j++)
-                    sum[j][p][v] = block_dot(&w, v, x[j], g, l->offset, sum[j][p][v], block, group, least, wide,
+                    sum[j][p][v] = block_dot(&w, v, x[j], g, l->offset, sum[j][p][v], block, group, least, wide, most,
                                              v || j ? NULL : at[p] + QN_AHEAD, size);
             }
             at[p] += size;
@@ -212,17 +217,17 @@ INLINE void few_rows(const qn_quant_few *l, int64_t chunk, int first, int rows, 
 
 /* The same for rows of any number, chunk by chunk, so that all of them find a chunk in the first cache. */
 #ifdef QN_NARROW
-#define FEW(name, block, size, group, least, wide)
+#define FEW(name, block, size, group, least, wide, most)
 #else
-#define FEW(name, block, size, group, least, wide)                                                                        \
-    void QN_K(few_##name)(const qn_quant_few *l) {                                                                        \
-        for (int64_t c = 0; c * QN_CHUNK < l->k; c++) {                                                                   \
-            int groups = (int)(l->k - c * QN_CHUNK < QN_CHUNK ? l->k - c * QN_CHUNK : QN_CHUNK) / (group);                \
-            int j = 0;                                                                                                    \
-            for (; j + 4 <= l->n; j += 4) few_rows(l, c, j, 4, groups, name, block, (size)*QN_PANEL, group, least, wide); \
-            if (l->n - j >= 2) few_rows(l, c, j, 2, groups, name, block, (size)*QN_PANEL, group, least, wide), j += 2;    \
-            if (j < l->n) few_rows(l, c, j, 1, groups, name, block, (size)*QN_PANEL, group, least, wide);                 \
-        }                                                                                                                 \
+#define FEW(name, block, size, group, least, wide, most)                                                                        \
+    void QN_K(few_##name)(const qn_quant_few *l) {                                                                              \
+        for (int64_t c = 0; c * QN_CHUNK < l->k; c++) {                                                                         \
+            int groups = (int)(l->k - c * QN_CHUNK < QN_CHUNK ? l->k - c * QN_CHUNK : QN_CHUNK) / (group);                      \
+            int j = 0;                                                                                                          \
+            for (; j + 4 <= l->n; j += 4) few_rows(l, c, j, 4, groups, name, block, (size)*QN_PANEL, group, least, wide, most); \
+            if (l->n - j >= 2) few_rows(l, c, j, 2, groups, name, block, (size)*QN_PANEL, group, least, wide, most), j += 2;    \
+            if (j < l->n) few_rows(l, c, j, 1, groups, name, block, (size)*QN_PANEL, group, least, wide, most);                 \
+        }                                                                                                                       \
     }
 #endif
 
@@ -250,44 +255,45 @@ INLINE void few_rows(const qn_quant_few *l, int64_t chunk, int first, int rows, 
                 one_row(&each, 1, name##_dot, block, (size)*QN_PANEL, group);                                         \
             }                                                                                                         \
     }
-#define DOT_BY_BLOCK(name, block, size, group, least, wide)                                                                \
+#define DOT_BY_BLOCK(name, block, size, group, least, wide, most)                                                          \
     INLINE vf name##_dot(const uint8_t *p, const uint8_t *next, int v, const qn_quant_row *x, int g, int offset, vf sum) { \
         qn_quant_chunk w;                                                                                                  \
         name(p, 0, v, &w);                                                                                                 \
-        return block_dot(&w, v, x, g, offset, sum, block, group, least, wide, v ? NULL : next, (size)*QN_PANEL);           \
+        return block_dot(&w, v, x, g, offset, sum, block, group, least, wide, most, v ? NULL : next, (size)*QN_PANEL);     \
     }
 #ifdef QN_NARROW
 #define UNPACK_DOT(name, block, size, group)
-#define UNPACK(name, block, size, group, least, wide)
+#define UNPACK(name, block, size, group, least, wide, most)
 #else
 #define UNPACK_DOT(name, block, size, group) UNPACK_ONLY(name, block, size) ONE_BY_DOT(name, block, size, group)
-#define UNPACK(name, block, size, group, least, wide) \
-    DOT_BY_BLOCK(name, block, size, group, least, wide) UNPACK_DOT(name, block, size, group)
+#define UNPACK(name, block, size, group, least, wide, most) \
+    DOT_BY_BLOCK(name, block, size, group, least, wide, most) UNPACK_DOT(name, block, size, group)
 #endif
 #ifdef QN_HAS_NARROW
 #define UNPACK_DOT_NARROW(name, block, size, group) UNPACK_ONLY(name, block, size) ONE_BY_DOT(name, block, size, group)
-#define UNPACK_NARROW(name, block, size, group, least, wide) \
-    DOT_BY_BLOCK(name, block, size, group, least, wide) UNPACK_DOT_NARROW(name, block, size, group)
+#define UNPACK_NARROW(name, block, size, group, least, wide, most) \
+    DOT_BY_BLOCK(name, block, size, group, least, wide, most) UNPACK_DOT_NARROW(name, block, size, group)
 #else
 #define UNPACK_DOT_NARROW(name, block, size, group) UNPACK_ONLY(name, block, size)
-#define UNPACK_NARROW(name, block, size, group, least, wide) UNPACK_ONLY(name, block, size)
+#define UNPACK_NARROW(name, block, size, group, least, wide, most) UNPACK_ONLY(name, block, size)
 #endif
 
-#define QN_UNPACKS(X)                                                                                                           \
-    X(q4_0)                                                                                                                     \
-    X(q4_1)                                                                                                                     \
-    X(q5_0)                                                                                                                     \
-    X(q5_1)                                                                                                                     \
-    X(q8_0)                                                                                                                     \
-    X(q8_1)                                                                                                                     \
-    X(q2_k)                                                                                                                     \
-    X(q3_k)                                                                                                                     \
-    X(q4_k)                                                                                                                     \
-    X(q5_k)                                                                                                                     \
-    X(q6_k)                                                                                                                     \
-    X(q8_k)                                                                                                                     \
-    X(iq2_xxs) X(iq2_xs) X(iq3_xxs) X(iq1_s) X(iq4_nl) X(iq3_s) X(iq2_s) X(iq4_xs) X(iq1_m) X(tq1_0) X(tq2_0) X(mxfp4) X(nvfp4) \
-        X(q1_0) X(q2_0)
+#define QN_UNPACKS(X) \
+    X(q4_0)           \
+    X(q4_1)           \
+    X(q5_0)           \
+    X(q5_1)           \
+    X(q8_0)           \
+    X(q8_1)           \
+    X(q2_k)           \
+    X(q3_k)           \
+    X(q4_k)           \
+    X(q5_k)           \
+    X(q6_k)           \
+    X(q8_k)           \
+    X(iq2_xxs)        \
+    X(iq2_xs)         \
+    X(iq3_xxs) X(iq1_s) X(iq4_nl) X(iq3_s) X(iq2_s) X(iq4_xs) X(iq1_m) X(tq1_0) X(tq2_0) X(mxfp4) X(nvfp4) X(q1_0) X(q2_0)
 #define QN_UNPACK_DECLARE(name)                                                    \
     void QN_K(unpack_##name)(const uint8_t *panel, int count, qn_quant_chunk *to); \
     void QN_K(one_##name)(const qn_quant_line *l);

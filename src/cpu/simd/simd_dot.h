@@ -8,8 +8,11 @@
  *   vi_dot4_wide(s, w, x)  the same for weights of full range: signed bytes, or VU_WIDE_FLIP set and 128 more than they are
  *   vi_dot4_upper(s, w, x) the same for the upper halves of w's bytes, in steps of 2^VI_UPPER_BITS: a sum of these, shifted down by that,
  *                          is exact
- *   vi_dot4_at(s, w, x, i) vi_dot4 with the bytes from 4 i on of x, and vi_dot4_upper_at; x has whole sixteens of them, i is constant
+ *   vi_dot4_at(s, w, x, i) vi_dot4 with the bytes from 4 i on of x, and vi_dot4_upper_at, vi_run_dot4_at, vi_run_upper_at; x has whole
+ *                          sixteens of them, i is constant
  *   vf_times_at(a, x, i), vf_fma_at(a, x, i, s)   a * x[i], and s more; likewise of whole fours
+ *   vi_run_start(s), vi_run_dot4(r, w, x), vi_run_end(r, s)   s + the products of several words, vi_run_words(most) where codes are at most
+ *                          `most`: so long pairs of products may be added up in 16 bits where that is cheaper (VI_RUNS)
  *   vi_sum_start(a)        a, from which sums go on that are made floats by vf_from_sum(s); they stay below 2^22
  *   vu_upper(w)            the upper halves of w's bytes       vu_join(a, b, mask)   a, which has no bit in mask, and the bits of b there
  *   vu_tops(a, b, c)       the two upper bits of each byte, those of a before those of b and c; on Arm only
@@ -119,6 +122,22 @@ enum { VI_UPPER_BITS = 0 };
 static inline vi vi_dot4_upper(vi s, vu w, int32_t x) { return vi_dot4(s, w >> 4 & 0x0f0f0f0fu, x); }
 #endif
 
+#if defined(__AVX2__) && !defined(__AVX512VNNI__) && !defined(__AVXVNNI__)
+#define VI_RUNS 1
+static inline int vi_run_words(int most) { return most <= 15 ? 8 : most <= 31 ? 4 : most <= 63 ? 2 : 1; }
+static inline vi vi_run_start(vi s) { return s - s; }
+static inline vi vi_run_dot4(vi r, vu w, int32_t x) {
+    return (vi)_mm256_add_epi16((__m256i)r, _mm256_maddubs_epi16((__m256i)w, _mm256_set1_epi32(x)));
+}
+static inline vi vi_run_end(vi r, vi s) { return s + (vi)_mm256_madd_epi16((__m256i)r, _mm256_set1_epi16(1)); }
+#else
+#define VI_RUNS 0
+static inline int vi_run_words(int most) { return (void)most, 8; }
+static inline vi vi_run_start(vi s) { return s; }
+static inline vi vi_run_dot4(vi r, vu w, int32_t x) { return vi_dot4(r, w, x); }
+static inline vi vi_run_end(vi r, vi s) { return (void)s, r; }
+#endif
+
 #if defined(QN_SIMD_SVE)
 /* As with NEON below: the sixteen bytes are in every quarter that dots can take their four from. */
 static inline vi vi_dot4_at(vi s, vu w, const int8_t *x, int i) {
@@ -151,6 +170,13 @@ static inline vi vi_dot4_upper_at(vi s, vu w, const int8_t *x, int i) {
 static inline vi vi_dot4_at(vi s, vu w, const int8_t *x, int i) { return vi_dot4(s, w, four_bytes(x + 4 * i)); }
 static inline vi vi_dot4_upper_at(vi s, vu w, const int8_t *x, int i) { return vi_dot4_upper(s, w, four_bytes(x + 4 * i)); }
 #endif
+
+static inline vi vi_run_dot4_at(vi r, vu w, const int8_t *x, int i) {
+    return VI_RUNS ? vi_run_dot4(r, w, four_bytes(x + 4 * i)) : vi_dot4_at(r, w, x, i);
+}
+static inline vi vi_run_upper_at(vi r, vu w, const int8_t *x, int i) {
+    return VI_RUNS ? vi_run_dot4(r, w >> 4 & 0x0f0f0f0fu, four_bytes(x + 4 * i)) : vi_dot4_upper_at(r, w, x, i);
+}
 
 #if defined(QN_SIMD_NEON)
 static inline vf vf_times_at(vf a, const float *x, int i) {
