@@ -274,15 +274,18 @@ INLINE void q2_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     pairs_of_bits(p + 16 * QN_PANEL, v, to->codes);
 }
 
-/* Half h of a block times its activations, into sums of 4 groups of 32 or 8 of 16: bytes that four groups share are read once. */
-INLINE void pairs_dot(const uint8_t *qs, int h, int v, const int8_t *x, int groups, vi *sums) {
+/* Half h of a block times its activations, into sums of 4 groups of 32 or 8 of 16: bytes that four groups share are read once. Codes have a
+ * third bit where there is a field of them, of which one byte holds that of eight groups of 32. */
+INLINE void pairs_dot(const uint8_t *qs, const uint8_t *thirds, int h, int v, const int8_t *x, int groups, vi *sums) {
     QN_UNROLL
     for (int w = 0; w < 8; w++) {
-        vu q = word(qs, 8 * h + w, v);
+        vu q = word(qs, 8 * h + w, v), third = thirds ? word(thirds, w, v) >> (4 * h) : q;
         QN_UNROLL
         for (int j = 0; j < 4; j++) {
             vi *to = sums + (groups == 8 ? 2 * j + w / 4 : j);
-            *to = vi_run_dot4_at(*to, q >> (2 * j) & LOW2, x + 128 * h + 32 * j, w);
+            vu code = q >> (2 * j) & LOW2;
+            if (thirds) code = vu_join(code, j < 2 ? third << (2 - j) : third >> (j - 2), 4 * ONES);
+            *to = vi_run_dot4_at(*to, code, x + 128 * h + 32 * j, w);
         }
     }
 }
@@ -297,7 +300,7 @@ INLINE vf q2_k_dot(const uint8_t *p, const uint8_t *next, int v, const qn_quant_
         if (v == 0) fetch_ahead(next, 84 * QN_PANEL, h, 2);
         QN_UNROLL
         for (int i = 0; i < 8; i++) whole[i] = vi_run_start(vi_sum_start(0));
-        pairs_dot(p + 16 * QN_PANEL, h, v, x->q, 8, whole);
+        pairs_dot(p + 16 * QN_PANEL, NULL, h, v, x->q, 8, whole);
         QN_UNROLL
         for (int i = 0; i < 8; i++) {
             vu s = word(p, 2 * h + i / 4, v);
@@ -334,7 +337,31 @@ INLINE void q3_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
         }
     }
 }
-UNPACK(q3_k, 256, 110, 16, 0, 0, 7)
+
+INLINE vf q3_k_dot(const uint8_t *p, const uint8_t *next, int v, const qn_quant_row *x, int g, int offset, vf sum) {
+    const uint8_t *scales = p + 96 * QN_PANEL;
+    vf d = half_field(p + 108 * QN_PANEL, v);
+    QN_UNROLL_GROUPS
+    for (int h = 0; h < 2; h++, g += 8) {
+        vi start[8], whole[8];
+        QN_STAY;
+        if (v == 0) fetch_ahead(next, 110 * QN_PANEL, h, 2);
+        QN_UNROLL
+        for (int i = 0; i < 8; i++) {
+            start[i] = vi_sum_start(-offset * x->sum[g + i]);
+            whole[i] = vi_run_start(start[i]);
+        }
+        pairs_dot(p + 32 * QN_PANEL, p, h, v, x->q, 8, whole);
+        QN_UNROLL
+        for (int i = 0; i < 8; i++) {
+            vu s = (word(scales, i / 4, v) >> (4 * h) & LOW4) | (word(scales, 2, v) >> (4 * h + i / 4 * 2) & LOW2) << 4;
+            vf scale = d * (vf_from_byte(s, i % 4) - vf_set1(32.0f));
+            sum = vf_fma(vf_from_sum(vi_run_end(whole[i], start[i])), scale * vf_set1(x->d[(g + i) / 2]), sum);
+        }
+    }
+    return sum;
+}
+UNPACK_DOT(q3_k, 256, 110, 16)
 
 /* ---- Ternary and less */
 
@@ -362,7 +389,7 @@ INLINE vf tq2_0_dot(const uint8_t *p, const uint8_t *next, int v, const qn_quant
             start[i] = vi_sum_start(-offset * x->sum[g + i]);
             whole[i] = vi_run_start(start[i]);
         }
-        pairs_dot(p, h, v, x->q, 4, whole);
+        pairs_dot(p, NULL, h, v, x->q, 4, whole);
         QN_UNROLL
         for (int i = 0; i < 4; i++) sum = vf_fma(vf_from_sum(vi_run_end(whole[i], start[i])), d * vf_set1(x->d[g + i]), sum);
     }
