@@ -44,19 +44,19 @@ INLINE void from_nibbles(const uint8_t *table, int groups, const uint8_t *p, int
     }
 }
 
-#define KEPT(name, table, group, most)                                            \
+#define KEPT(name, table, group)                                                  \
     INLINE void kept_##name(const uint8_t *p, int b, int v, qn_quant_chunk *to) { \
         (void)b;                                                                  \
         from_nibbles(table, 256 / (group), p, v, to);                             \
     }                                                                             \
-    UNPACK(kept_##name, 256, 128 + 1024 / (group), group, 0, 0, most)             \
+    UNPACK(kept_##name, 256, 128 + 1024 / (group), group, 0, 0)                   \
     const qn_quant_kept QN_K(kept_##name) = {keep_nibbles, QN_K(unpack_kept_##name), 128 + 1024 / (group), 256 / (group), table};
-KEPT(iq2_32, codes_iq2, 32, 127)
-KEPT(iq2_16, codes_iq2, 16, 127)
-KEPT(iq3_xxs, codes_iq3_xxs, 32, 127)
-KEPT(iq3_s, codes_iq3_s, 32, 127)
-KEPT(iq1_32, codes_iq1, 32, 18)
-KEPT(iq1_16, codes_iq1, 16, 18)
+KEPT(iq2_32, codes_iq2, 32)
+KEPT(iq2_16, codes_iq2, 16)
+KEPT(iq3_xxs, codes_iq3_xxs, 32)
+KEPT(iq3_s, codes_iq3_s, 32)
+KEPT(iq1_32, codes_iq1, 32)
+KEPT(iq1_16, codes_iq1, 16)
 
 /* ---- Pairs of bits, as in TQ2_0, for digits to the base of 3, which take eight steps each to come by, pairs two. */
 

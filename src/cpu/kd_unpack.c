@@ -17,15 +17,15 @@ INLINE void q4_0(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     put_f(to->scale, b, v, half_field(p, v));
     nibbles(p + 2 * QN_PANEL, v, to->codes + 8 * b);
 }
-UNPACK_NARROW(q4_0, 32, 18, 32, 0, 0, 15)
-FEW(q4_0, 32, 18, 32, 0, 0, 15)
+UNPACK_NARROW(q4_0, 32, 18, 32, 0, 0)
+FEW(q4_0, 32, 18, 32, 0, 0)
 
 INLINE void q4_1(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     put_f(to->scale, b, v, half_field(p, v));
     put_f(to->least, b, v, half_field(p + 2 * QN_PANEL, v));
     nibbles(p + 4 * QN_PANEL, v, to->codes + 8 * b);
 }
-UNPACK_NARROW(q4_1, 32, 20, 32, 1, 0, 15)
+UNPACK_NARROW(q4_1, 32, 20, 32, 1, 0)
 
 /* Bits 4 w to 4 w + 3 of a word, one to a byte, as the fifth bit of a code. */
 INLINE vu fifth_bits(vu high, int w) {
@@ -47,14 +47,14 @@ INLINE void q5_0(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     put_f(to->scale, b, v, half_field(p, v));
     five_bits(p + 2 * QN_PANEL, p + 6 * QN_PANEL, v, to->codes + 8 * b);
 }
-UNPACK(q5_0, 32, 22, 32, 0, 0, 31)
+UNPACK(q5_0, 32, 22, 32, 0, 0)
 
 INLINE void q5_1(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     put_f(to->scale, b, v, half_field(p, v));
     put_f(to->least, b, v, half_field(p + 2 * QN_PANEL, v));
     five_bits(p + 4 * QN_PANEL, p + 8 * QN_PANEL, v, to->codes + 8 * b);
 }
-UNPACK(q5_1, 32, 24, 32, 1, 0, 31)
+UNPACK(q5_1, 32, 24, 32, 1, 0)
 
 INLINE void bytes(const uint8_t *qs, int n, int v, uint32_t (*codes)[QN_PANEL]) {
     QN_UNROLL
@@ -65,14 +65,14 @@ INLINE void q8_0(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     put_f(to->scale, b, v, half_field(p, v));
     bytes(p + 2 * QN_PANEL, 8, v, to->codes + 8 * b);
 }
-UNPACK(q8_0, 32, 34, 32, 0, 1, 127)
-FEW(q8_0, 32, 34, 32, 0, 1, 127)
+UNPACK(q8_0, 32, 34, 32, 0, 1)
+FEW(q8_0, 32, 34, 32, 0, 1)
 
 INLINE void q8_1(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     put_f(to->scale, b, v, half_field(p, v));
     bytes(p + 4 * QN_PANEL, 8, v, to->codes + 8 * b);
 }
-UNPACK(q8_1, 32, 36, 32, 0, 1, 127)
+UNPACK(q8_1, 32, 36, 32, 0, 1)
 
 INLINE void q8_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     (void)b;
@@ -81,7 +81,7 @@ INLINE void q8_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     for (int g = 0; g < 8; g++) put_f(to->scale, g, v, d);
     bytes(p + 4 * QN_PANEL, 64, v, to->codes);
 }
-UNPACK(q8_k, 256, 292, 32, 0, 1, 127)
+UNPACK(q8_k, 256, 292, 32, 0, 1)
 
 /* ---- 256 elements under scales of scales */
 
@@ -142,7 +142,7 @@ INLINE vf q4_k_dot(const uint8_t *p, const uint8_t *next, int v, const qn_quant_
         vi low = vi_run_start(vi_sum_start(0)), high = vi_run_start(vi_sum_start(0));
         QN_STAY;
         QN_UNROLL
-        for (int w = 0; w < vi_run_words(15); w++) {
+        for (int w = 0; w < 8; w++) { /* one run */
             if (v == 0) fetch_ahead(next, 144 * QN_PANEL, 4 * u + w, 32);
             vu q = word(p + 16 * QN_PANEL, 4 * u + w, v);
             low = vi_run_dot4_at(low, q & LOW4, x->q + 32 * g, w);
@@ -187,7 +187,7 @@ INLINE vf q5_k_dot(const uint8_t *p, const uint8_t *next, int v, const qn_quant_
             vu q = word(p + 48 * QN_PANEL, 4 * u + w, v), fifth = word(p + 16 * QN_PANEL, w, v) >> u;
             some = vi_run_dot4_at(some, vu_join(q & LOW4, fifth << 4, BIT4), x->q + 32 * g, w);
             more = vi_run_dot4_at(more, vu_join(vu_upper(q), fifth << 3, BIT4), x->q + 32 * g, 8 + w);
-            if ((w + 1) % vi_run_words(31)) continue;
+            if ((w + 1) % vi_run_words(MOST_q5_k)) continue;
             low = vi_run_end(some, low), some = vi_run_start(low);
             high = vi_run_end(more, high), more = vi_run_start(high);
         }
@@ -436,7 +436,7 @@ INLINE void q1_0(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
         for (int w = 0; w < 8; w++) put(to->codes, 32 * b + 8 * g + w, v, fifth_bits(bits, w) >> 3);
     }
 }
-UNPACK(q1_0, 128, 18, 32, 0, 0, 2)
+UNPACK(q1_0, 128, 18, 32, 0, 0)
 
 /* Two bits an element, four neighbours to a byte. */
 INLINE void q2_0(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
@@ -449,4 +449,4 @@ INLINE void q2_0(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
         put(to->codes, 16 * b + w, v, (q | q << 6 | q << 12 | q << 18) & LOW2);
     }
 }
-UNPACK(q2_0, 64, 18, 32, 0, 0, 3)
+UNPACK(q2_0, 64, 18, 32, 0, 0)

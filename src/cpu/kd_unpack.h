@@ -27,6 +27,35 @@ enum { QN_ROLLS_VECTORS = 0 };
 #define QN_UNROLL_GROUPS QN_UNROLL_BLOCK
 #endif
 
+/* The largest code of each type; 127 where that says nothing. */
+enum {
+    MOST_q1_0 = 2,
+    MOST_q2_k = 3,
+    MOST_q2_0 = 3,
+    MOST_tq2_0 = 3,
+    MOST_q3_k = 7,
+    MOST_q4_0 = 15,
+    MOST_q4_1 = 15,
+    MOST_q4_k = 15,
+    MOST_kept_iq1_32 = 18,
+    MOST_kept_iq1_16 = 18,
+    MOST_mxfp4 = 24,
+    MOST_nvfp4 = 24,
+    MOST_q5_0 = 31,
+    MOST_q5_1 = 31,
+    MOST_q5_k = 31,
+    MOST_q6_k = 63,
+    MOST_q8_0 = 127,
+    MOST_q8_1 = 127,
+    MOST_q8_k = 127,
+    MOST_iq4_nl = 127,
+    MOST_iq4_xs = 127,
+    MOST_kept_iq2_32 = 127,
+    MOST_kept_iq2_16 = 127,
+    MOST_kept_iq3_xxs = 127,
+    MOST_kept_iq3_s = 127
+};
+
 /* Forms of their own for packed weights, see kd_kept.c. */
 #if defined(QN_SIMD_NEON) || defined(QN_SIMD_SVE)
 #define QN_KEEPS_Q4_K 1
@@ -217,17 +246,19 @@ INLINE void few_rows(const qn_quant_few *l, int64_t chunk, int first, int rows, 
 
 /* The same for rows of any number, chunk by chunk, so that all of them find a chunk in the first cache. */
 #ifdef QN_NARROW
-#define FEW(name, block, size, group, least, wide, most)
+#define FEW(name, block, size, group, least, wide)
 #else
-#define FEW(name, block, size, group, least, wide, most)                                                                        \
-    void QN_K(few_##name)(const qn_quant_few *l) {                                                                              \
-        for (int64_t c = 0; c * QN_CHUNK < l->k; c++) {                                                                         \
-            int groups = (int)(l->k - c * QN_CHUNK < QN_CHUNK ? l->k - c * QN_CHUNK : QN_CHUNK) / (group);                      \
-            int j = 0;                                                                                                          \
-            for (; j + 4 <= l->n; j += 4) few_rows(l, c, j, 4, groups, name, block, (size)*QN_PANEL, group, least, wide, most); \
-            if (l->n - j >= 2) few_rows(l, c, j, 2, groups, name, block, (size)*QN_PANEL, group, least, wide, most), j += 2;    \
-            if (j < l->n) few_rows(l, c, j, 1, groups, name, block, (size)*QN_PANEL, group, least, wide, most);                 \
-        }                                                                                                                       \
+#define FEW(name, block, size, group, least, wide)                                                                     \
+    void QN_K(few_##name)(const qn_quant_few *l) {                                                                     \
+        for (int64_t c = 0; c * QN_CHUNK < l->k; c++) {                                                                \
+            int groups = (int)(l->k - c * QN_CHUNK < QN_CHUNK ? l->k - c * QN_CHUNK : QN_CHUNK) / (group);             \
+            int j = 0;                                                                                                 \
+            for (; j + 4 <= l->n; j += 4)                                                                              \
+                few_rows(l, c, j, 4, groups, name, block, (size)*QN_PANEL, group, least, wide, MOST_##name);           \
+            if (l->n - j >= 2)                                                                                         \
+                few_rows(l, c, j, 2, groups, name, block, (size)*QN_PANEL, group, least, wide, MOST_##name), j += 2;   \
+            if (j < l->n) few_rows(l, c, j, 1, groups, name, block, (size)*QN_PANEL, group, least, wide, MOST_##name); \
+        }                                                                                                              \
     }
 #endif
 
@@ -255,27 +286,27 @@ INLINE void few_rows(const qn_quant_few *l, int64_t chunk, int first, int rows, 
                 one_row(&each, 1, name##_dot, block, (size)*QN_PANEL, group);                                         \
             }                                                                                                         \
     }
-#define DOT_BY_BLOCK(name, block, size, group, least, wide, most)                                                          \
-    INLINE vf name##_dot(const uint8_t *p, const uint8_t *next, int v, const qn_quant_row *x, int g, int offset, vf sum) { \
-        qn_quant_chunk w;                                                                                                  \
-        name(p, 0, v, &w);                                                                                                 \
-        return block_dot(&w, v, x, g, offset, sum, block, group, least, wide, most, v ? NULL : next, (size)*QN_PANEL);     \
+#define DOT_BY_BLOCK(name, block, size, group, least, wide)                                                                   \
+    INLINE vf name##_dot(const uint8_t *p, const uint8_t *next, int v, const qn_quant_row *x, int g, int offset, vf sum) {    \
+        qn_quant_chunk w;                                                                                                     \
+        name(p, 0, v, &w);                                                                                                    \
+        return block_dot(&w, v, x, g, offset, sum, block, group, least, wide, MOST_##name, v ? NULL : next, (size)*QN_PANEL); \
     }
 #ifdef QN_NARROW
 #define UNPACK_DOT(name, block, size, group)
-#define UNPACK(name, block, size, group, least, wide, most)
+#define UNPACK(name, block, size, group, least, wide)
 #else
 #define UNPACK_DOT(name, block, size, group) UNPACK_ONLY(name, block, size) ONE_BY_DOT(name, block, size, group)
-#define UNPACK(name, block, size, group, least, wide, most) \
-    DOT_BY_BLOCK(name, block, size, group, least, wide, most) UNPACK_DOT(name, block, size, group)
+#define UNPACK(name, block, size, group, least, wide) \
+    DOT_BY_BLOCK(name, block, size, group, least, wide) UNPACK_DOT(name, block, size, group)
 #endif
 #ifdef QN_HAS_NARROW
 #define UNPACK_DOT_NARROW(name, block, size, group) UNPACK_ONLY(name, block, size) ONE_BY_DOT(name, block, size, group)
-#define UNPACK_NARROW(name, block, size, group, least, wide, most) \
-    DOT_BY_BLOCK(name, block, size, group, least, wide, most) UNPACK_DOT_NARROW(name, block, size, group)
+#define UNPACK_NARROW(name, block, size, group, least, wide) \
+    DOT_BY_BLOCK(name, block, size, group, least, wide) UNPACK_DOT_NARROW(name, block, size, group)
 #else
 #define UNPACK_DOT_NARROW(name, block, size, group) UNPACK_ONLY(name, block, size)
-#define UNPACK_NARROW(name, block, size, group, least, wide, most) UNPACK_ONLY(name, block, size)
+#define UNPACK_NARROW(name, block, size, group, least, wide) UNPACK_ONLY(name, block, size)
 #endif
 
 #define QN_UNPACKS(X) \

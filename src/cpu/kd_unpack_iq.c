@@ -24,7 +24,7 @@ INLINE void iq4_nl(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     put_f(to->scale, b, v, half_field(p, v));
     looked_up(uneven, p + 2 * QN_PANEL, 4, v, to->codes + 8 * b);
 }
-UNPACK(iq4_nl, 32, 18, 32, 0, 1, 127)
+UNPACK(iq4_nl, 32, 18, 32, 0, 1)
 
 INLINE void iq4_xs(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     vf d = half_field(p, v);
@@ -36,7 +36,7 @@ INLINE void iq4_xs(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
         looked_up(uneven, p + (8 + 16 * s) * QN_PANEL, 4, v, to->codes + 8 * s);
     }
 }
-UNPACK(iq4_xs, 256, 136, 32, 0, 1, 127)
+UNPACK(iq4_xs, 256, 136, 32, 0, 1)
 
 /* 2^(e - 128), of which the two lowest are subnormal. */
 INLINE void mxfp4(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
@@ -44,7 +44,7 @@ INLINE void mxfp4(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     put_f(to->scale, b, v, vf_of_bits((vi)((vu_set1(0x00200000u) << (e & 1u) & tiny) | ((e - 1u) << 23 & ~tiny))));
     looked_up(float4, p + QN_PANEL, 4, v, to->codes + 8 * b);
 }
-UNPACK(mxfp4, 32, 17, 32, 0, 0, 24)
+UNPACK(mxfp4, 32, 17, 32, 0, 0)
 
 /* Half of an unsigned float of 4 exponent and 3 mantissa bits; all ones is 0. */
 INLINE vf half_e4m3(vu x) {
@@ -60,7 +60,7 @@ INLINE void nvfp4(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
         looked_up(float4, p + (4 + 8 * t) * QN_PANEL, 2, v, to->codes + 16 * b + 4 * t);
     }
 }
-UNPACK_NARROW(nvfp4, 64, 36, 16, 0, 0, 24)
+UNPACK_NARROW(nvfp4, 64, 36, 16, 0, 0)
 
 /* ---- Codebooks. Eight elements are a group; codes are 64 more than the values. */
 
