@@ -98,7 +98,11 @@ static int option(int n, char **words) {
     if (strcmp(words[0], "--small") == 0) return qc_set.small = 1;
     if (strcmp(words[0], "-v") == 0) return qc_set.verbose = 1;
     if (n < 2) return 0;
-    if (strcmp(words[0], "--op") == 0) return (qc_set.op = qn_op_from_name(words[1])) < 0 ? 0 : 2;
+    if (strcmp(words[0], "--op") == 0) {
+        qc_set.op = qn_op_from_name(words[1]);
+        if (qc_set.op < 0) fprintf(stderr, "qn_check: there is no op %s\n", words[1]);
+        return qc_set.op < 0 ? 0 : 2;
+    }
     if (!whole_number(words[1], &value)) return 0;
     if (strcmp(words[0], "--seed") == 0) return qc_set.seed = (uint64_t)value, 2;
     if (strcmp(words[0], "--seconds") == 0) return qc_set.seconds = value, 2;

@@ -97,8 +97,8 @@ static int score_block(const qn_attend *a, const qn_attend_place *at, const slot
     if (masked && !qn_attend_bias(a, at, s->bias, j, n)) return 0;
     qn_attend_widen(qn_attend_row(&a->k, at->batch, at->head, j), a->k.place, a->k.dtype, n, a->deep, s->k, deep);
     qn_attend_widen(qn_attend_row(&a->v, at->batch, at->head, j), a->v.place, a->v.dtype, n, a->wide, s->v, wide);
-    qn_attend_turn((const char *)s->k, deep * 4, QN_DTYPE_F32, n, a->deep, s->kt, NULL, 0);
-    qn_attend_turn((const char *)s->v, wide * 4, QN_DTYPE_F32, n, a->wide, s->vt, NULL, 0);
+    qn_attend_turn((const char *)s->k, deep * 4, QN_DTYPE_F32, n, a->deep, s->kt, NULL);
+    qn_attend_turn((const char *)s->v, wide * 4, QN_DTYPE_F32, n, a->wide, s->vt, NULL);
     product(at->rows, KEYS, (int)a->deep, s->q, deep, s->kt, KEYS, s->scores, KEYS, NULL);
     product(at->rows, KEYS, (int)a->wide, s->g, wide, s->vt, KEYS, s->pays, KEYS, NULL);
     for (int r = 0; r < at->rows; r++) score_row(a, s, r, n, masked);
@@ -138,9 +138,9 @@ static void pull_row(const qn_attend *a, const slot *s, int r) {
 static void pull_block(const qn_attend *a, const qn_attend_place *at, const slot *s, int64_t j, int n) {
     int64_t deep = whole_vectors(a->deep), wide = whole_vectors(a->wide);
     for (int r = 0; r < at->rows; r++) pull_row(a, s, r);
-    qn_attend_turn((const char *)s->scores, KEYS * 4, QN_DTYPE_F32, at->rows, KEYS, s->turned, NULL, 0);
+    qn_attend_turn((const char *)s->scores, KEYS * 4, QN_DTYPE_F32, at->rows, KEYS, s->turned, NULL);
     product(n, wide, at->rows, s->turned, KEYS, s->g, wide, s->dv + j * wide, wide, s->ones);
-    qn_attend_turn((const char *)s->pull, KEYS * 4, QN_DTYPE_F32, at->rows, KEYS, s->turned, NULL, 0);
+    qn_attend_turn((const char *)s->pull, KEYS * 4, QN_DTYPE_F32, at->rows, KEYS, s->turned, NULL);
     product(n, deep, at->rows, s->turned, KEYS, s->q, deep, s->dk + j * deep, deep, s->ones);
     product(at->rows, deep, n, s->pull, KEYS, s->k, deep, s->dq, deep, s->ones);
 }

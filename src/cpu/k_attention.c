@@ -8,7 +8,13 @@
 #include "cpu/simd/simd_math.h"
 #include "op/alibi.h"
 
-enum { KEYS = QN_ATTEND_KEYS, SPAN = QN_ATTEND_SPAN };
+enum {
+    KEYS = QN_ATTEND_KEYS,
+    SPAN = QN_ATTEND_SPAN,
+    FEW = 6,    /* rows that are multiplied in one go */
+    BUNDLE = 8, /* most heads of a bundle */
+    UNITS = 16  /* with fewer, threads would go without */
+};
 
 static inline float exp_one(float x) { return vf_exp_below(vf_set1(x))[0]; }
 
@@ -18,33 +24,45 @@ static int64_t whole_vectors(int64_t n) { return (n + VF_N - 1) / VF_N * VF_N; }
 static int64_t aligned(int64_t floats) { return (floats + 15) / 16 * 16; }
 static int is_plain(uint32_t dtype) { return dtype == QN_DTYPE_F32 || dtype == QN_DTYPE_F16 || dtype == QN_DTYPE_BF16; }
 
-/* A part's scratch. Of a row: its highest score so far and its sum, in the span at hand and in all before it. */
+/* A part's scratch: what blocks pass through, and what each head of a bundle keeps. Of a row that is its highest score so far and its sum, in
+ * the span at hand and in all before it. */
 typedef struct slot {
-    float *q, *keys, *key_rows, *values, *scores, *bias, *sums, *totals;
-    float *top, *sum, *factor, *all_top, *all_sum;
-    int64_t floats;
+    float *keys, *key_rows, *values, *scores, *bias, *factor;
+    float *q, *sums, *totals, *top, *sum, *all_top, *all_sum;
+    int64_t floats; /* up to here */
 } slot;
 
-static slot slot_at(const qn_attend *a, int64_t tile, float *base) {
+static slot slot_at(const qn_attend *a, int64_t tile, float *base, int64_t head) {
     slot s;
     int64_t at = 0, pitch = whole_vectors(a->wide);
 #define TAKE(field, count) s.field = base ? base + at : NULL, at += aligned(count)
-    TAKE(q, tile * a->deep);
     TAKE(keys, KEYS * a->deep);
     TAKE(key_rows, is_plain(a->k.dtype) ? 0 : KEYS * whole_vectors(a->deep));
     TAKE(values, KEYS * pitch);
     TAKE(scores, tile * KEYS);
     TAKE(bias, tile * KEYS);
+    TAKE(factor, tile);
+    at += head * (aligned(tile * a->deep) + 2 * aligned(tile * pitch) + 4 * aligned(tile));
+    TAKE(q, tile * a->deep);
     TAKE(sums, tile * pitch);
     TAKE(totals, tile * pitch);
     TAKE(top, tile);
     TAKE(sum, tile);
-    TAKE(factor, tile);
     TAKE(all_top, tile);
     TAKE(all_sum, tile);
 #undef TAKE
     s.floats = at;
     return s;
+}
+
+static int64_t bundles(int64_t key_heads, int64_t bundle) { return (key_heads + bundle - 1) / bundle; }
+
+/* Heads of a bundle: as many as leave enough units. */
+static int64_t bundle_of(const qn_attend *a, int64_t key_heads, int64_t spans) {
+    int64_t bundle = 1;
+    while (bundle < BUNDLE && 2 * bundle <= key_heads && a->batches * bundles(key_heads, 2 * bundle) * spans >= UNITS)
+        bundle *= 2;
+    return bundle;
 }
 
 int qn_attend_plan(const qn_attend *a, qn_attend_cut *cut) {
@@ -54,20 +72,23 @@ int qn_attend_plan(const qn_attend *a, qn_attend_cut *cut) {
     cut->tile = rows < QN_ATTEND_ROWS ? rows : QN_ATTEND_ROWS;
     cut->tiles = (rows + cut->tile - 1) / cut->tile;
     cut->spans = (a->keys + SPAN - 1) / SPAN;
-    cut->units = a->batches * key_heads * cut->tiles;
-    cut->split = cut->spans > 1 && cut->units < 16;
+    cut->split = cut->spans > 1 && a->batches * bundles(key_heads, rows <= FEW ? BUNDLE : 1) * cut->tiles < UNITS;
+    cut->bundle = rows <= FEW ? bundle_of(a, key_heads, cut->split ? cut->spans : 1) : 1;
+    cut->units = a->batches * bundles(key_heads, cut->bundle) * cut->tiles;
     cut->partial = aligned(whole_vectors(a->wide) + 2);
-    if (cut->split) cut->units *= cut->spans;
-    double unit_flops = 2.0 * (double)(a->deep + a->wide) * (double)a->keys * (double)cut->tile;
-    cut->parts[0] = qn_cpu_parts(cut->units, 0, cut->split ? unit_flops / (double)cut->spans : unit_flops);
+    int64_t partials = cut->split ? a->batches * key_heads * cut->tiles * cut->spans * cut->tile : 0;
+    double unit_flops = 2.0 * (double)(a->deep + a->wide) * (double)a->keys * (double)(cut->tile * cut->bundle);
+    if (cut->split) {
+        cut->units *= cut->spans;
+        unit_flops /= (double)cut->spans;
+    }
+    cut->parts[0] = qn_cpu_parts(cut->units, 0, unit_flops);
     if (cut->parts[0] > 32 && !cut->split) cut->parts[0] = 32; /* each has its scratch */
     cut->parts[1] = a->batches * a->heads * a->queries;
     if (cut->parts[1] > 16) cut->parts[1] = 16;
     if (cut->parts[1] > cut->parts[0]) cut->parts[1] = cut->parts[0]; /* it works in the scratch of the first */
-    cut->slot = slot_at(a, cut->tile, NULL).floats;
-    int64_t floats = cut->slot * cut->parts[0];
-    if (cut->split) floats += cut->units * cut->tile * cut->partial;
-    cut->workspace = floats * 4;
+    cut->slot = slot_at(a, cut->tile, NULL, cut->bundle - 1).floats;
+    cut->workspace = (cut->slot * cut->parts[0] + partials * cut->partial) * 4;
     return 1;
 }
 
@@ -163,30 +184,55 @@ static void widen(const qn_attend_side *side, const qn_attend_decoder *by, const
     else qn_attend_widen(qn_attend_row(side, at->batch, at->head, j), side->place, side->dtype, n, deep, to, pitch);
 }
 
+/* Columns of the keys [j, j + n), as they are multiplied: of 16 bits where they can stay so, else f32. */
+static uint32_t turn_keys(const qn_attend *a, const qn_attend_place *at, const slot *s, int64_t j, int n,
+                          qn_attend_ahead *ahead) {
+    const char *k = qn_attend_row(&a->k, at->batch, at->head, j);
+    if (!is_plain(a->k.dtype)) {
+        int64_t deep = whole_vectors(a->deep);
+        widen(&a->k, &a->k_codes, at, j, n, a->deep, s->key_rows, deep);
+        qn_attend_turn((const char *)s->key_rows, deep * 4, QN_DTYPE_F32, n, a->deep, s->keys, NULL);
+    } else if (at->rows <= FEW && a->k.dtype != QN_DTYPE_F32 && qn_attend_turns_words(n, a->deep)) {
+        qn_attend_turn_words(k, a->k.place, a->deep, (uint16_t *)(void *)s->keys, ahead);
+        return a->k.dtype;
+    } else qn_attend_turn(k, a->k.place, a->k.dtype, n, a->deep, s->keys, ahead);
+    return QN_DTYPE_F32;
+}
+
+/* What comes after the block at hand: keys of a head from j on. */
+typedef struct later {
+    int64_t head, j;
+} later;
+
+static qn_attend_ahead rows_ahead(const qn_attend *a, const qn_attend_side *side, const qn_attend_place *at, later then,
+                                  int64_t n) {
+    if (then.j >= a->keys) return (qn_attend_ahead){0};
+    int rows = a->keys - then.j < KEYS ? (int)(a->keys - then.j) : KEYS;
+    return (qn_attend_ahead){qn_attend_row(side, at->batch, then.head, then.j), side->place,
+                             n * (side->dtype == QN_DTYPE_F32 ? 4 : 2), rows, (rows + 1) / 2};
+}
+
 /* Keys [j, j + n) for all rows of a tile. */
-static void attend_block(const qn_attend *a, const qn_attend_place *at, const slot *s, int64_t j, int n) {
+static void attend_block(const qn_attend *a, const qn_attend_place *at, const slot *s, int64_t j, int n, later then) {
     int64_t pitch = whole_vectors(a->wide);
     int masked = a->kind != QN_ATTEND_ALL;
     if (masked && !qn_attend_bias(a, at, s->bias, j, n)) return;
-    const char *k = qn_attend_row(&a->k, at->batch, at->head, j), *v = qn_attend_row(&a->v, at->batch, at->head, j);
-    int direct = is_plain(a->v.dtype) && pitch == a->wide && (at->rows <= 6 || a->v.dtype == QN_DTYPE_F32);
-    const char *ahead = direct && at->rows <= 6 ? v : NULL; /* with few rows it is memory that takes the time */
-    if (is_plain(a->k.dtype)) qn_attend_turn(k, a->k.place, a->k.dtype, n, a->deep, s->keys, ahead, a->v.place);
-    else {
-        int64_t deep = whole_vectors(a->deep);
-        widen(&a->k, &a->k_codes, at, j, n, a->deep, s->key_rows, deep);
-        qn_attend_turn((const char *)s->key_rows, deep * 4, QN_DTYPE_F32, n, a->deep, s->keys, NULL, 0);
-    }
+    int few = at->rows <= FEW, direct = is_plain(a->v.dtype) && pitch == a->wide && (few || a->v.dtype == QN_DTYPE_F32);
+    int asks = few && direct && is_plain(a->k.dtype); /* with few rows it is memory that takes the time */
+    qn_attend_ahead k = {0}, v = {0};
+    if (asks) k = rows_ahead(a, &a->k, at, then, a->deep), v = rows_ahead(a, &a->v, at, then, a->wide);
+    uint32_t columns = turn_keys(a, at, s, j, n, &k);
     qn_attend_product(&(qn_attend_sum){.rows = at->rows,
                                        .depth = (int)a->deep,
                                        .wide = KEYS,
                                        .a = s->q,
                                        .lda = a->deep,
                                        .b = (const char *)s->keys,
-                                       .ldb = KEYS * 4,
-                                       .dtype = QN_DTYPE_F32,
+                                       .ldb = KEYS * (columns == QN_DTYPE_F32 ? 4 : 2),
+                                       .dtype = columns,
                                        .c = s->scores,
-                                       .ldc = KEYS});
+                                       .ldc = KEYS,
+                                       .ahead = {&k, &v}});
     for (int r = 0; r < at->rows; r++) weigh_row(a, s, r, n, masked);
     if (!direct) widen(&a->v, &a->v_codes, at, j, n, a->wide, s->values, pitch);
     qn_attend_sum sum = {.rows = at->rows,
@@ -199,13 +245,12 @@ static void attend_block(const qn_attend *a, const qn_attend_place *at, const sl
                          .dtype = QN_DTYPE_F32,
                          .c = s->sums,
                          .ldc = pitch,
-                         .factor = s->factor};
+                         .factor = s->factor,
+                         .ahead = {&v}};
     if (direct) {
-        sum.b = v;
+        sum.b = qn_attend_row(&a->v, at->batch, at->head, j);
         sum.ldb = a->v.place;
         sum.dtype = a->v.dtype;
-        sum.ahead = ahead && j + 2 * KEYS <= a->keys ? k + KEYS * a->k.place : NULL;
-        sum.ahead_step = a->k.place;
     }
     qn_attend_product(&sum);
 }
@@ -218,12 +263,6 @@ static void begin_span(const qn_attend *a, const qn_attend_place *at, const slot
         s->top[r] = -INFINITY;
         s->sum[r] = 0;
     }
-}
-
-static void attend_span(const qn_attend *a, const qn_attend_place *at, const slot *s, int64_t span) {
-    int64_t end = (span + 1) * SPAN < a->keys ? (span + 1) * SPAN : a->keys;
-    begin_span(a, at, s);
-    for (int64_t j = span * SPAN; j < end; j += KEYS) attend_block(a, at, s, j, end - j < KEYS ? (int)(end - j) : KEYS);
 }
 
 /* The sums of one more span of a row onto those before it. */
@@ -282,17 +321,19 @@ static qn_attend_place place_of(const qn_attend *a, const qn_attend_cut *cut, in
     return at;
 }
 
+static int64_t unit_of(const qn_attend *a, const qn_attend_cut *cut, const qn_attend_place *at) {
+    return (at->batch * (a->heads / a->group) + at->head) * cut->tiles + at->first / cut->tile;
+}
+
 static float *partial_of(const qn_attend_cut *cut, float *workspace, int64_t unit, int64_t r) {
     return workspace + cut->slot * cut->parts[0] + (unit * cut->tile + r) * cut->partial;
 }
 
 /* Sums of one span are kept: the sums, then the highest score and the total weight. */
-static void run_span(const qn_attend *a, const qn_attend_cut *cut, float *workspace, const slot *s, int64_t unit) {
-    qn_attend_place at = place_of(a, cut, unit / cut->spans);
-    int64_t pitch = whole_vectors(a->wide);
-    fetch_queries(a, &at, s);
-    attend_span(a, &at, s, unit % cut->spans);
-    for (int r = 0; r < at.rows; r++) {
+static void keep_sums(const qn_attend *a, const qn_attend_cut *cut, float *workspace, const qn_attend_place *at, const slot *s,
+                      int64_t span) {
+    int64_t pitch = whole_vectors(a->wide), unit = unit_of(a, cut, at) * cut->spans + span;
+    for (int r = 0; r < at->rows; r++) {
         float *kept = partial_of(cut, workspace, unit, r);
         memcpy(kept, s->sums + r * pitch, (size_t)pitch * sizeof *kept);
         kept[pitch] = s->top[r];
@@ -300,30 +341,75 @@ static void run_span(const qn_attend *a, const qn_attend_cut *cut, float *worksp
     }
 }
 
-static void run_tile(const qn_attend *a, const qn_attend_cut *cut, const slot *s, int64_t unit) {
-    qn_attend_place at = place_of(a, cut, unit);
+static void merge_sums(const qn_attend *a, const qn_attend_place *at, const slot *s) {
     int64_t pitch = whole_vectors(a->wide);
-    fetch_queries(a, &at, s);
-    memset(s->totals, 0, (size_t)(at.rows * pitch) * sizeof *s->totals);
-    for (int r = 0; r < at.rows; r++) {
-        s->all_top[r] = -INFINITY;
-        s->all_sum[r] = 0;
-    }
-    for (int64_t span = 0; span < cut->spans; span++) {
-        attend_span(a, &at, s, span);
-        for (int r = 0; r < at.rows; r++)
-            merge_span(s->totals + r * pitch, s->all_top + r, s->all_sum + r, s->sums + r * pitch, s->top[r], s->sum[r], pitch);
-    }
-    for (int r = 0; r < at.rows; r++)
-        finish_row(a, at.batch, qn_attend_head(a, &at, r), qn_attend_query(a, &at, r), s->totals + r * pitch, s->all_top[r],
+    for (int r = 0; r < at->rows; r++)
+        merge_span(s->totals + r * pitch, s->all_top + r, s->all_sum + r, s->sums + r * pitch, s->top[r], s->sum[r], pitch);
+}
+
+static void finish_tile(const qn_attend *a, const qn_attend_place *at, const slot *s) {
+    int64_t pitch = whole_vectors(a->wide);
+    for (int r = 0; r < at->rows; r++)
+        finish_row(a, at->batch, qn_attend_head(a, at, r), qn_attend_query(a, at, r), s->totals + r * pitch, s->all_top[r],
                    s->all_sum[r]);
+}
+
+/* A bundle of tiles, one of each head. */
+typedef struct group {
+    qn_attend_place at[BUNDLE];
+    slot s[BUNDLE];
+    int n;
+} group;
+
+static void begin_group(const qn_attend *a, const qn_attend_cut *cut, float *scratch, int64_t unit, group *g) {
+    int64_t key_heads = a->heads / a->group, of_batch = bundles(key_heads, cut->bundle), bundle = unit / cut->tiles;
+    int64_t batch = bundle / of_batch, first = bundle % of_batch * cut->bundle;
+    g->n = (int)(key_heads - first < cut->bundle ? key_heads - first : cut->bundle);
+    for (int h = 0; h < g->n; h++) {
+        slot *s = &g->s[h];
+        g->at[h] = place_of(a, cut, (batch * key_heads + first + h) * cut->tiles + unit % cut->tiles);
+        *s = slot_at(a, cut->tile, scratch, h);
+        fetch_queries(a, &g->at[h], s);
+        memset(s->totals, 0, (size_t)(g->at[h].rows * whole_vectors(a->wide)) * sizeof *s->totals);
+        for (int r = 0; r < g->at[h].rows; r++) {
+            s->all_top[r] = -INFINITY;
+            s->all_sum[r] = 0;
+        }
+    }
+}
+
+/* Block by block, and of each block one head after the other. */
+static void attend_span(const qn_attend *a, const group *g, int64_t span) {
+    int64_t end = (span + 1) * SPAN < a->keys ? (span + 1) * SPAN : a->keys;
+    for (int h = 0; h < g->n; h++) begin_span(a, &g->at[h], &g->s[h]);
+    for (int64_t j = span * SPAN; j < end; j += KEYS)
+        for (int h = 0; h < g->n; h++) {
+            later then = h + 1 < g->n ? (later){g->at[h + 1].head, j} : (later){g->at[0].head, j + KEYS};
+            attend_block(a, &g->at[h], &g->s[h], j, end - j < KEYS ? (int)(end - j) : KEYS, then);
+        }
+}
+
+static void run_unit(const qn_attend *a, const qn_attend_cut *cut, float *workspace, float *scratch, int64_t unit) {
+    group g;
+    int64_t groups = cut->split ? cut->units / cut->spans : cut->units, span = unit / groups;
+    begin_group(a, cut, scratch, unit % groups, &g);
+    if (cut->split) {
+        attend_span(a, &g, span);
+        for (int h = 0; h < g.n; h++) keep_sums(a, cut, workspace, &g.at[h], &g.s[h], span);
+        return;
+    }
+    for (; span < cut->spans; span++) {
+        attend_span(a, &g, span);
+        for (int h = 0; h < g.n; h++) merge_sums(a, &g.at[h], &g.s[h]);
+    }
+    for (int h = 0; h < g.n; h++) finish_tile(a, &g.at[h], &g.s[h]);
 }
 
 /* Rows of the output, each the merger of its spans. */
 static void run_merge(const qn_attend *a, const qn_attend_cut *cut, float *workspace, int64_t part) {
     int64_t rows = a->batches * a->heads * a->queries, end = qn_cpu_cut(rows, cut->parts[1], part + 1);
     int64_t pitch = whole_vectors(a->wide), key_heads = a->heads / a->group, of_head = a->queries * a->group;
-    slot s = slot_at(a, cut->tile, workspace + cut->slot * part);
+    slot s = slot_at(a, cut->tile, workspace + cut->slot * part, 0);
     for (int64_t n = qn_cpu_cut(rows, cut->parts[1], part); n < end; n++) {
         int64_t row = n % of_head, head = n / of_head % key_heads, batch = n / of_head / key_heads;
         int64_t unit = (batch * key_heads + head) * cut->tiles + row / cut->tile;
@@ -342,10 +428,8 @@ void qn_attend_part(const qn_attend *a, const qn_attend_cut *cut, void *workspac
         run_merge(a, cut, workspace, part);
         return;
     }
-    slot s = slot_at(a, cut->tile, (float *)workspace + cut->slot * part);
+    float *scratch = (float *)workspace + cut->slot * part;
     int64_t end = qn_cpu_cut(cut->units, cut->parts[0], part + 1);
-    for (int64_t unit = qn_cpu_cut(cut->units, cut->parts[0], part); unit < end; unit++) {
-        if (cut->split) run_span(a, cut, workspace, &s, unit);
-        else run_tile(a, cut, &s, unit);
-    }
+    for (int64_t unit = qn_cpu_cut(cut->units, cut->parts[0], part); unit < end; unit++)
+        run_unit(a, cut, workspace, scratch, unit);
 }

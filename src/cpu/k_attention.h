@@ -45,12 +45,14 @@ typedef struct qn_attend {
     int64_t lse_batch, lse_head, lse_place;
 } qn_attend;
 
-/* How the work is cut, from the shape alone. */
+/* How the work is cut, from the shape alone. Where few queries are to be answered and memory takes the time, several key heads, a bundle, go
+ * through the keys together: their rows lie side by side in the caches of language models. */
 typedef struct qn_attend_cut {
     int64_t tile, tiles, spans, units; /* rows of a tile, tiles of a key head, spans of keys; units of the first phase */
     int split;                         /* units are single spans, and a second phase merges them */
     int64_t parts[2];
-    int64_t slot, partial, workspace; /* floats of a part's scratch, of one span's sums, and all of it in bytes */
+    int64_t slot, partial, workspace; /* floats of a part's scratch, of one span's sums; all of it in bytes */
+    int64_t bundle;                   /* heads of one */
 } qn_attend_cut;
 
 /* 0: too large, or of a dtype that has no kernel. */
@@ -95,6 +97,31 @@ int qn_attend_bias(const qn_attend *a, const qn_attend_place *at, float *bias, i
 
 /* ---- The products of a tile (k_attention_tile.c) */
 
+/* Rows of the next block, asked for while this one is computed: half of them in one step of the work, half in another. An even pace matters
+ * more than anything else: asked for all at once, lines wait for each other. */
+typedef struct qn_attend_ahead {
+    const char *row;
+    int64_t step, bytes;
+    int left, half; /* rows: yet to be asked for, half of all */
+} qn_attend_ahead;
+
+/* After how many turns of a loop, of so many, a row is due; 0: never. */
+static inline int qn_attend_pace(const qn_attend_ahead *a, int64_t turns) {
+    return a && a->half ? (int)((turns + a->half - 1) / a->half) : 0;
+}
+/* In every turn: when `due` turns are over, one row of each. Either may be NULL. */
+static inline void qn_attend_ask(qn_attend_ahead *const ahead[2], int pace, int *due) {
+    if (!pace || --*due > 0) return;
+    *due = pace;
+    for (int i = 0; i < 2; i++) {
+        qn_attend_ahead *a = ahead[i];
+        if (!a || !a->left) continue;
+        for (int64_t at = 0; at < a->bytes; at += 64) __builtin_prefetch(a->row + at, 0, 2);
+        a->row += a->step;
+        a->left--;
+    }
+}
+
 /* Rows of c, `wide` floats each: c[i] = factor[i] c[i] + the sum over p < depth of a[i][p] b[p], or from nothing without factors.
  * b's rows are f32, f16 or bf16 and ldb bytes apart; the other distances count floats. wide is a whole number of vectors. A tile in
  * which a sum is not finite is left as it is and computed again without those p where a[i][p] is zero. */
@@ -109,16 +136,18 @@ typedef struct qn_attend_sum {
     float *c;
     int64_t ldc;
     const float *factor;
-    const char *ahead; /* rows that are read next, laid out as those of b, or NULL */
-    int64_t ahead_step;
+    qn_attend_ahead *ahead[2]; /* or NULL */
 } qn_attend_sum;
 #define qn_attend_product QN_K(attend_product)
 void qn_attend_product(const qn_attend_sum *s);
-/* Key rows of f32, f16 or bf16 become columns: to[p][j], QN_ATTEND_KEYS wide, zero from n on. ahead: as many rows that
- * are read next, or NULL. */
+/* Key rows of f32, f16 or bf16 become columns: to[p][j], QN_ATTEND_KEYS wide, zero from n on. ahead may be NULL. */
 #define qn_attend_turn QN_K(attend_turn)
-void qn_attend_turn(const char *rows, int64_t step, uint32_t dtype, int n, int64_t deep, float *to, const char *ahead,
-                    int64_t ahead_step);
+void qn_attend_turn(const char *rows, int64_t step, uint32_t dtype, int n, int64_t deep, float *to, qn_attend_ahead *ahead);
+/* The same for whole blocks of rows of 16 bits, whose columns stay so (k_attention_words.c); and whether they can be turned. */
+#define qn_attend_turn_words QN_K(attend_turn_words)
+void qn_attend_turn_words(const char *rows, int64_t step, int64_t deep, uint16_t *to, qn_attend_ahead *ahead);
+#define qn_attend_turns_words QN_K(attend_turns_words)
+int qn_attend_turns_words(int n, int64_t deep);
 /* Rows of any dtype as f32, `pitch` floats apart, zero from deep on; block types are decoded. */
 #define qn_attend_widen QN_K(attend_widen)
 void qn_attend_widen(const char *rows, int64_t step, uint32_t dtype, int n, int64_t deep, float *to, int64_t pitch);

@@ -17,15 +17,12 @@ INLINE vf load_bf16(const char *p) { return vf_load_b((const uint16_t *)(const v
 
 INLINE vi vi_or(vi a, vi b) { return a | b; }
 
-/* What is read next comes closer meanwhile. */
-INLINE void fetch_ahead(const char *p, int64_t bytes) {
-    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 3);
-}
-
 /* 1: a sum was not finite and nothing is stored. */
 INLINE int tile(int rows, int vectors, const qn_attend_sum *s, int64_t row, int64_t column, int64_t size, load_fn load) {
+    int64_t turns = s->depth * ((s->wide + WIDE * VF_N - 1) / (WIDE * VF_N));
+    int pace = qn_attend_pace(s->ahead[0], turns), due = pace;
     const float *a = s->a + row * s->lda;
-    const char *b = s->b + column * size, *ahead = s->ahead ? s->ahead + column * size : NULL;
+    const char *b = s->b + column * size;
     float *c = s->c + row * s->ldc + column;
     vf sum[6][WIDE];
     QN_UNROLL
@@ -36,7 +33,7 @@ INLINE int tile(int rows, int vectors, const qn_attend_sum *s, int64_t row, int6
     }
     for (int p = 0; p < s->depth; p++, b += s->ldb) {
         vf w[WIDE];
-        if (ahead) fetch_ahead(ahead + p * s->ahead_step, vectors * VF_N * size);
+        qn_attend_ask(s->ahead, pace, &due);
         QN_UNROLL
         for (int v = 0; v < vectors; v++) w[v] = load(b + v * VF_N * size);
         QN_UNROLL
@@ -106,46 +103,43 @@ void qn_attend_product(const qn_attend_sum *s) {
 }
 
 /* VF_N rows of keys at a time, in squares. */
-#define TURN(label, type, load, loadn)                                                                          \
-    static void turn_##label(const char *rows, int64_t step, int n, int64_t deep, float *to) {                  \
-        for (int64_t p = 0; p < deep; p += VF_N) {                                                              \
-            vf square[VF_N];                                                                                    \
-            int some = deep - p < VF_N ? (int)(deep - p) : VF_N;                                                \
-            for (int j = 0; j < VF_N; j++) {                                                                    \
-                const type *row = (const type *)(const void *)(rows + j * step) + p;                            \
-                square[j] = j >= n ? vf_zero() : some == VF_N ? load(row) : loadn(row, some);                   \
-            }                                                                                                   \
-            vf_turn(square);                                                                                    \
-            for (int i = 0; i < some; i++) vf_store(to + (p + i) * QN_ATTEND_KEYS, square[i]);                  \
-        }                                                                                                       \
-    }                                                                                                           \
-    /* without a question in the way */                                                                         \
-    static void turn_whole_##label(const char *rows, int64_t step, int64_t deep, float *to, const char *ahead,  \
-                                   int64_t ahead_step) {                                                        \
-        for (int64_t p = 0; p < deep; p += VF_N) {                                                              \
-            for (int j = 0; ahead && j < VF_N; j++)                                                             \
-                __builtin_prefetch(ahead + j * ahead_step + p * (int64_t)sizeof(type), 0, 3);                   \
-            vf square[VF_N];                                                                                    \
-            QN_UNROLL                                                                                           \
-            for (int j = 0; j < VF_N; j++) square[j] = load((const type *)(const void *)(rows + j * step) + p); \
-            vf_turn(square);                                                                                    \
-            QN_UNROLL                                                                                           \
-            for (int i = 0; i < VF_N; i++) vf_store(to + (p + i) * QN_ATTEND_KEYS, square[i]);                  \
-        }                                                                                                       \
+#define TURN(label, type, load, loadn)                                                                                \
+    static void turn_##label(const char *rows, int64_t step, int n, int64_t deep, float *to) {                        \
+        for (int64_t p = 0; p < deep; p += VF_N) {                                                                    \
+            vf square[VF_N];                                                                                          \
+            int some = deep - p < VF_N ? (int)(deep - p) : VF_N;                                                      \
+            for (int j = 0; j < VF_N; j++) {                                                                          \
+                const type *row = (const type *)(const void *)(rows + j * step) + p;                                  \
+                square[j] = j >= n ? vf_zero() : some == VF_N ? load(row) : loadn(row, some);                         \
+            }                                                                                                         \
+            vf_turn(square);                                                                                          \
+            for (int i = 0; i < some; i++) vf_store(to + (p + i) * QN_ATTEND_KEYS, square[i]);                        \
+        }                                                                                                             \
+    }                                                                                                                 \
+    /* without a question in the way */                                                                               \
+    static void turn_whole_##label(const char *rows, int64_t step, int64_t deep, float *to, qn_attend_ahead *ahead) { \
+        int pace = qn_attend_pace(ahead, QN_ATTEND_KEYS / VF_N * (deep / VF_N)), due = pace;                          \
+        for (int64_t p = 0; p < deep; p += VF_N) {                                                                    \
+            qn_attend_ask((qn_attend_ahead *[2]){ahead}, pace, &due);                                                 \
+            vf square[VF_N];                                                                                          \
+            QN_UNROLL                                                                                                 \
+            for (int j = 0; j < VF_N; j++) square[j] = load((const type *)(const void *)(rows + j * step) + p);       \
+            vf_turn(square);                                                                                          \
+            QN_UNROLL                                                                                                 \
+            for (int i = 0; i < VF_N; i++) vf_store(to + (p + i) * QN_ATTEND_KEYS, square[i]);                        \
+        }                                                                                                             \
     }
 TURN(f32, float, vf_load, vf_loadn)
 TURN(f16, uint16_t, vf_load_h, vf_load_hn)
 TURN(bf16, uint16_t, vf_load_b, vf_load_bn)
 
-void qn_attend_turn(const char *rows, int64_t step, uint32_t dtype, int n, int64_t deep, float *to, const char *ahead,
-                    int64_t ahead_step) {
+void qn_attend_turn(const char *rows, int64_t step, uint32_t dtype, int n, int64_t deep, float *to, qn_attend_ahead *ahead) {
     static void (*const some[])(const char *, int64_t, int, int64_t, float *) = {turn_f32, turn_f16, turn_bf16};
-    static void (*const whole[])(const char *, int64_t, int64_t, float *, const char *,
-                                 int64_t) = {turn_whole_f32, turn_whole_f16, turn_whole_bf16};
+    static void (*const whole[])(const char *, int64_t, int64_t, float *, qn_attend_ahead *) = {turn_whole_f32, turn_whole_f16,
+                                                                                                turn_whole_bf16};
     int which = dtype_number(dtype);
     for (int j = 0; j < QN_ATTEND_KEYS; j += VF_N)
-        if (j + VF_N <= n && deep % VF_N == 0)
-            whole[which](rows + j * step, step, deep, to + j, ahead ? ahead + j * ahead_step : NULL, ahead_step);
+        if (j + VF_N <= n && deep % VF_N == 0) whole[which](rows + j * step, step, deep, to + j, ahead);
         else some[which](rows + (j < n ? j : 0) * step, step, n - j, deep, to + j);
 }
 

@@ -27,10 +27,10 @@ INLINE void q4_1(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
 }
 UNPACK_NARROW(q4_1, 32, 20, 32, 1, 0)
 
-/* Bits 4 w to 4 w + 3 of a word, one to a byte, as the fifth bit of a code. */
+/* Bits 4 w to 4 w + 3 of a word, each as bit 4 of a byte; its other bits say nothing. */
 INLINE vu fifth_bits(vu high, int w) {
-    vu four = high >> (4 * w) & 15u;
-    return (four | four << 7 | four << 14 | four << 21) << 4 & 0x10101010u;
+    vu four = (w ? high >> (4 * w - 4) : high << 4) & 0xf0u, two = four | four << 14;
+    return two | two << 7;
 }
 
 INLINE void five_bits(const uint8_t *qh, const uint8_t *qs, int v, uint32_t (*codes)[QN_PANEL]) {
@@ -38,8 +38,8 @@ INLINE void five_bits(const uint8_t *qh, const uint8_t *qs, int v, uint32_t (*co
     QN_UNROLL
     for (int w = 0; w < 4; w++) {
         vu q = word(qs, w, v);
-        put(codes, w, v, (q & LOW4) | fifth_bits(high, w));
-        put(codes, w + 4, v, vu_upper(q) | fifth_bits(high, w + 4));
+        put(codes, w, v, vu_join(q & LOW4, fifth_bits(high, w), BIT4));
+        put(codes, w + 4, v, vu_join(vu_upper(q), fifth_bits(high, w + 4), BIT4));
     }
 }
 
@@ -433,7 +433,7 @@ INLINE void q1_0(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
         vu bits = word(p + 2 * QN_PANEL, g, v);
         put_f(to->scale, 4 * b + g, v, d);
         QN_UNROLL
-        for (int w = 0; w < 8; w++) put(to->codes, 32 * b + 8 * g + w, v, fifth_bits(bits, w) >> 3);
+        for (int w = 0; w < 8; w++) put(to->codes, 32 * b + 8 * g + w, v, fifth_bits(bits, w) >> 3 & 2 * ONES);
     }
 }
 UNPACK(q1_0, 128, 18, 32, 0, 0)

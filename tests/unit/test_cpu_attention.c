@@ -1,5 +1,6 @@
 /* What the promise about prompts rests on: a query's attention has the same bits alone and among others, whatever number of threads
- * there is and whatever lies behind the last key it sees. On every level this machine has, over more keys than one span. */
+ * there is and whatever lies behind the last key it sees. On every level this machine has, over more keys than one span. So has a
+ * head alone and among others, with which it may go through the keys. */
 #define _DEFAULT_SOURCE /* setenv */
 #include <math.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@ enum { HEADS = 8, KEY_HEADS = 2, QUERIES = 37, KEYS = 1100, DEEP = 80, WIDE = 72
 
 static float q[HEADS][QUERIES][DEEP], together[QUERIES][HEADS][WIDE], alone[HEADS][WIDE], wanted[QUERIES][HEADS][WIDE];
 static uint16_t k[KEY_HEADS][KEYS][DEEP], v[KEY_HEADS][KEYS][WIDE], mask[QUERIES][KEYS];
+static uint32_t dtype; /* of keys and values */
 static _Alignas(64) char workspace[1 << 24];
 
 static float next(uint64_t *state) {
@@ -23,11 +25,13 @@ static float next(uint64_t *state) {
 /* Query i sees the keys up to KEYS - QUERIES + i, less a few holes. */
 static int sees(int i, int j) { return j <= KEYS - QUERIES + i && (j * 7 + i) % 11 != 0; }
 
+static uint16_t narrow(float x) { return dtype == QN_DTYPE_F16 ? qn_f32_to_f16(x) : qn_f32_to_bf16(x); }
+
 static void draw(void) {
     uint64_t state = 99;
     for (int i = 0; i < HEADS * QUERIES * DEEP; i++) (&q[0][0][0])[i] = 3 * next(&state);
-    for (int i = 0; i < KEY_HEADS * KEYS * DEEP; i++) (&k[0][0][0])[i] = qn_f32_to_f16(next(&state));
-    for (int i = 0; i < KEY_HEADS * KEYS * WIDE; i++) (&v[0][0][0])[i] = qn_f32_to_f16(next(&state));
+    for (int i = 0; i < KEY_HEADS * KEYS * DEEP; i++) (&k[0][0][0])[i] = narrow(next(&state));
+    for (int i = 0; i < KEY_HEADS * KEYS * WIDE; i++) (&v[0][0][0])[i] = narrow(next(&state));
     for (int i = 0; i < QUERIES; i++)
         for (int j = 0; j < KEYS; j++) mask[i][j] = qn_f32_to_f16(sees(i, j) ? (float)(j % 3) / 8 : -INFINITY);
 }
@@ -38,8 +42,8 @@ static void attend(qn_context *context, int first, int n, int keys, float *y, si
     qn_result r;
     size_t need;
     qn_tensor_init(&tq, QN_DTYPE_F32, 3, (int64_t[]){HEADS, QUERIES, DEEP}, q, sizeof q);
-    qn_tensor_init(&tk, QN_DTYPE_F16, 3, (int64_t[]){KEY_HEADS, KEYS, DEEP}, k, sizeof k);
-    qn_tensor_init(&tv, QN_DTYPE_F16, 3, (int64_t[]){KEY_HEADS, KEYS, WIDE}, v, sizeof v);
+    qn_tensor_init(&tk, dtype, 3, (int64_t[]){KEY_HEADS, KEYS, DEEP}, k, sizeof k);
+    qn_tensor_init(&tv, dtype, 3, (int64_t[]){KEY_HEADS, KEYS, WIDE}, v, sizeof v);
     qn_tensor_init(&tm, QN_DTYPE_F16, 2, (int64_t[]){QUERIES, KEYS}, mask, sizeof mask);
     qn_tensor_init(&ty, QN_DTYPE_F32, 4, (int64_t[]){1, n, HEADS, WIDE}, y, bytes);
     tq.shape[1] = tm.shape[0] = n;
@@ -76,7 +80,7 @@ static void check_bits(qn_context *context) {
     }
     /* what no query sees may be anything */
     for (int h = 0; h < KEY_HEADS; h++)
-        for (int d = 0; d < WIDE; d++) v[h][KEYS - 1][d] = k[h][KEYS - 1][d] = 0x7e00; /* NaN */
+        for (int d = 0; d < WIDE; d++) v[h][KEYS - 1][d] = k[h][KEYS - 1][d] = narrow(NAN);
     static float again[QUERIES - 1][HEADS][WIDE];
     attend(context, 0, QUERIES - 1, KEYS, again[0][0], sizeof again);
     assert_memory_equal(again, together, sizeof again);
@@ -105,15 +109,15 @@ static void check_level(int level) {
         error += e * e;
         size += want * want;
     }
-    print_message("%s: NMSE %.2g\n", qn_cpu_level_name(level), error / size);
+    print_message("%s, %s: NMSE %.2g\n", qn_cpu_level_name(level), dtype == QN_DTYPE_F16 ? "f16" : "bf16", error / size);
     assert_true(error <= 1e-11 * size);
     unsetenv("QUERN_CPU");
 }
 
-static void a_query_keeps_its_bits(void **state) {
-    (void)state;
+static void check_dtype(uint32_t of_keys) {
     uint32_t have = qn_cpu_levels();
     qn_context *context;
+    dtype = of_keys;
     draw();
     qn_context_options options = {.size = sizeof options, .flags = QN_CONTEXT_REFERENCE};
     assert_int_equal(qn_context_create(&options, &context), QN_OK);
@@ -123,7 +127,88 @@ static void a_query_keeps_its_bits(void **state) {
         if (have >> level & 1) check_level(level);
 }
 
+static void a_query_keeps_its_bits(void **state) {
+    (void)state;
+    check_dtype(QN_DTYPE_F16);
+    check_dtype(QN_DTYPE_BF16);
+}
+
+/* ---- Heads */
+
+enum { MOST_BATCHES = 8, MANY = 11, SHARE = 2, SHORT = 32, PLACES = 600 };
+
+static float hq[MOST_BATCHES][MANY * SHARE][SHORT], hy[MOST_BATCHES][MANY * SHARE][SHORT], one[SHARE][SHORT];
+static uint16_t hk[MOST_BATCHES][PLACES][MANY][SHORT], hv[MOST_BATCHES][PLACES][MANY][SHORT]; /* as a model's cache has them */
+
+static void attend_heads(qn_context *context, int batch, int batches, int head, int heads, float *y, size_t bytes) {
+    qn_tensor tq, tk, tv, ty;
+    qn_result r;
+    qn_tensor_init(&tq, QN_DTYPE_F32, 4, (int64_t[]){MOST_BATCHES, MANY * SHARE, 1, SHORT}, hq, sizeof hq);
+    qn_tensor_init(&tk, QN_DTYPE_F16, 4, (int64_t[]){MOST_BATCHES, PLACES, MANY, SHORT}, hk, sizeof hk);
+    qn_tensor_init(&ty, QN_DTYPE_F32, 4, (int64_t[]){batches, 1, heads * SHARE, SHORT}, y, bytes);
+    tq.shape[0] = batches;
+    tq.shape[1] = heads * SHARE;
+    tq.offset = batch * tq.stride[0] + head * SHARE * tq.stride[1];
+    int64_t place = tk.stride[1];
+    tk.offset = batch * tk.stride[0] + head * tk.stride[2];
+    tk.shape[0] = batches;
+    tk.shape[1] = heads;
+    tk.shape[2] = PLACES;
+    tk.stride[1] = tk.stride[2];
+    tk.stride[2] = place;
+    tv = tk;
+    tv.data = hv;
+    qn_attr_flash_attn_ext at = qn_attr_flash_attn_ext_default();
+    at.scale = 0.3f;
+    qn_request request = {.size = sizeof request,
+                          .version = QN_REQUEST_VERSION,
+                          .op = QN_OP_flash_attn_ext,
+                          .n_src = 3,
+                          .n_dst = 1,
+                          .src = {&tq, &tk, &tv},
+                          .dst = {&ty},
+                          .attr = &at,
+                          .workspace = workspace,
+                          .workspace_size = sizeof workspace};
+    if (qn_dispatch(context, &request, &r) == QN_OK) return;
+    char text[300];
+    qn_result_format(&r, text, sizeof text);
+    fail_msg("%s", text);
+}
+
+/* Few batches are cut by spans of keys, many are not. */
+static void check_heads(qn_context *context, int batches) {
+    attend_heads(context, 0, batches, 0, MANY, hy[0][0], (size_t)batches * sizeof hy[0]);
+    for (int b = 0; b < batches; b++)
+        for (int h = 0; h < MANY; h++) {
+            attend_heads(context, b, 1, h, 1, one[0], sizeof one);
+            assert_memory_equal(one, hy[b][h * SHARE], sizeof one);
+        }
+}
+
+static void a_head_keeps_its_bits(void **state) {
+    (void)state;
+    uint64_t seed = 7;
+    dtype = QN_DTYPE_F16;
+    for (size_t i = 0; i < sizeof hq / sizeof(float); i++) (&hq[0][0][0])[i] = 3 * next(&seed);
+    for (size_t i = 0; i < sizeof hk / sizeof(uint16_t); i++) {
+        (&hk[0][0][0][0])[i] = narrow(next(&seed));
+        (&hv[0][0][0][0])[i] = narrow(next(&seed));
+    }
+    for (int level = 0; level < QN_CPU_LEVEL_COUNT; level++) {
+        if (!(qn_cpu_levels() >> level & 1)) continue;
+        qn_context *context;
+        setenv("QUERN_CPU", qn_cpu_level_name(level), 1);
+        assert_int_equal(qn_context_create(NULL, &context), QN_OK);
+        check_heads(context, 1);
+        check_heads(context, 4);
+        check_heads(context, MOST_BATCHES);
+        qn_context_destroy(context);
+        unsetenv("QUERN_CPU");
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_query_keeps_its_bits)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_query_keeps_its_bits), cmocka_unit_test(a_head_keeps_its_bits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
