@@ -5,34 +5,50 @@
 #include "lm.h"
 
 static const char help
-    [] = "usage: quern bench -m FILE [-p 512] [-n 128] [-r 5] [-o md|csv|json]\n"
-         "Tokens a second: ppN reads N tokens of a prompt, tgN makes N, one after the other, from an empty context. Encoders\n"
-         "only read, a text as a whole.\n"
+    [] = "usage: quern bench -m FILE [-p 512] [-n 128] [-d 0] [-r 5] [-o md|csv|json]\n"
+         "Tokens a second: ppN reads N tokens of a prompt, tgN makes N, one after the other, behind as many tokens as -d says.\n"
+         "Encoders only read, a text as a whole.\n"
          "  -p N,M,...              lengths of prompts (0: none)\n"
          "  -n N,M,...              numbers of tokens to make (0: none)\n"
+         "  -d N,M,...              depths: tokens that are in the context before (default 0)\n"
          "  -r N                    repetitions, after some that do not count (two of a prompt, 20 tokens)\n"
          "  -o md|csv|json          form of the table\n"
          "  -np, --parallel N       sequences at once, when tokens are made\n" LM_HELP;
 
-enum { MOST_TESTS = 16, MOST_RUNS = 1000, WARM_UP = 20 };
+enum { MOST_TESTS = 16, MOST_RUNS = 1000, WARM_UP = 20, PIECE = 512 };
 
 typedef struct test {
     int is_prompt;
-    int64_t n;
+    int64_t n, depth;
     double mean, spread; /* tokens a second */
 } test;
 
-static int parse_list(const char *flag, const char *word, int is_prompt, test *tests, int *n_tests) {
+/* Numbers between commas; n: how many. */
+static int parse_list(const char *flag, const char *word, int64_t numbers[MOST_TESTS], int *n) {
     char text[128], *rest = NULL;
     snprintf(text, sizeof text, "%s", word);
+    *n = 0;
     for (char *part = strtok_r(text, ",", &rest); part; part = strtok_r(NULL, ",", &rest)) {
-        int64_t n;
-        if (*n_tests == MOST_TESTS) return model_fail("bench", "so many tests at once are not for me"), APP_USAGE;
-        int rc = lm_number("bench", flag, part, 0, 1 << 20, &n);
+        if (*n == MOST_TESTS) return model_fail("bench", "so many tests at once are not for me"), APP_USAGE;
+        int rc = lm_number("bench", flag, part, 0, 1 << 20, &numbers[*n]);
         if (rc != APP_OK) return rc;
-        if (n) tests[(*n_tests)++] = (test){is_prompt, n, 0, 0};
+        ++*n;
     }
     return APP_OK;
+}
+
+/* One test for each length at each depth. */
+static int add_tests(const char *flag, const char *word, int is_prompt, const int64_t *depths, int n_depths, test *tests,
+                     int *n_tests) {
+    int64_t lengths[MOST_TESTS];
+    int n, rc = parse_list(flag, word, lengths, &n);
+    for (int d = 0; d < n_depths && rc == APP_OK; d++)
+        for (int i = 0; i < n; i++) {
+            if (!lengths[i]) continue;
+            if (*n_tests == MOST_TESTS) return model_fail("bench", "so many tests at once are not for me"), APP_USAGE;
+            tests[(*n_tests)++] = (test){.is_prompt = is_prompt, .n = lengths[i], .depth = depths[d]};
+        }
+    return rc;
 }
 
 /* Ids that are in every vocabulary, different ones, the same in each run. */
@@ -44,30 +60,49 @@ static void fill_ids(int32_t *ids, int64_t n, int32_t vocabulary) {
     }
 }
 
-static int run_once(lm *l, const test *t, int32_t *ids, double *seconds) {
+static int32_t sequences_of(const lm *l, const test *t) {
+    return t->is_prompt || !l->options.sequences ? 1 : l->options.sequences;
+}
+
+/* n tokens more for each sequence, up to `step` of them at once. */
+static int run_tokens(lm *l, int32_t sequences, const int32_t *ids, int64_t n, int64_t step) {
     qn_error error;
-    int32_t sequences = t->is_prompt ? 1 : l->options.sequences ? l->options.sequences : 1;
     qn_session_part parts[1024];
-    for (int32_t s = 0; s < sequences; s++) qn_session_cut(l->session, s, 0, &error);
-    double start = bench_now();
-    for (int64_t done = 0; done < t->n;) {
-        int32_t n = t->is_prompt ? (int32_t)t->n : 1;
-        for (int32_t s = 0; s < sequences; s++) parts[s] = (qn_session_part){s, n, ids + done, 0};
+    for (int64_t done = 0; done < n; done += step) {
+        int32_t some = (int32_t)(n - done < step ? n - done : step);
+        for (int32_t s = 0; s < sequences; s++) parts[s] = (qn_session_part){s, some, ids + done, 0};
         if (qn_session_run(l->session, parts, sequences, &error) != QN_OK) return lm_fail(l, &error);
         if (*model_stopped()) return MODEL_INTERRUPTED;
-        done += n;
     }
-    *seconds = (bench_now() - start) * 1e-9;
     return APP_OK;
 }
 
-static int run_test(lm *l, test *t, int32_t *ids, int64_t runs) {
+/* What is in the context before: in pieces, so that it can be stopped. */
+static int fill_context(lm *l, const test *t, const int32_t *ids) {
+    qn_error error;
+    int32_t sequences = sequences_of(l, t);
+    for (int32_t s = 0; s < sequences; s++) qn_session_cut(l->session, s, 0, &error);
+    return run_tokens(l, sequences, ids, t->depth, PIECE);
+}
+
+static int run_once(lm *l, const test *t, const int32_t *ids, double *seconds) {
+    qn_error error;
+    int32_t sequences = sequences_of(l, t);
+    for (int32_t s = 0; s < sequences; s++) qn_session_cut(l->session, s, t->depth, &error);
+    double start = bench_now();
+    int rc = run_tokens(l, sequences, ids + t->depth, t->n, t->is_prompt ? t->n : 1);
+    *seconds = (bench_now() - start) * 1e-9;
+    return rc;
+}
+
+static int run_test(lm *l, test *t, const int32_t *ids, int64_t runs) {
     double rate[MOST_RUNS], sum = 0, squares = 0, seconds;
-    int32_t sequences = t->is_prompt ? 1 : l->options.sequences ? l->options.sequences : 1;
+    int32_t sequences = sequences_of(l, t);
     /* Plans, packs, warms up. The second prompt is for the head: its weights, which see few rows, are packed after the first run. */
     int64_t warm = t->is_prompt || t->n < WARM_UP ? t->n : WARM_UP;
-    int rc = run_once(l, &(test){t->is_prompt, warm, 0, 0}, ids, &seconds);
-    if (rc == APP_OK && t->is_prompt) rc = run_once(l, &(test){1, warm, 0, 0}, ids, &seconds);
+    test first = {.is_prompt = t->is_prompt, .n = warm, .depth = t->depth};
+    int rc = fill_context(l, t, ids);
+    for (int i = 0; i < (t->is_prompt ? 2 : 1) && rc == APP_OK; i++) rc = run_once(l, &first, ids, &seconds);
     for (int64_t r = 0; r < runs && rc == APP_OK; r++) {
         rc = run_once(l, t, ids, &seconds);
         rate[r] = (double)(t->n * sequences) / seconds;
@@ -82,8 +117,9 @@ static int run_test(lm *l, test *t, int32_t *ids, int64_t runs) {
 }
 
 static void print_row(const lm *l, const test *t, const char *form, int first, int last) {
-    char name[32], model[64];
-    snprintf(name, sizeof name, "%s%lld", t->is_prompt ? "pp" : "tg", (long long)t->n);
+    char name[64], model[64];
+    int named = snprintf(name, sizeof name, "%s%lld", t->is_prompt ? "pp" : "tg", (long long)t->n);
+    if (t->depth) snprintf(name + named, sizeof name - (size_t)named, " @ d%lld", (long long)t->depth);
     snprintf(model, sizeof model, "%.*s", (int)(l->info.name.length > 40 ? 40 : l->info.name.length), l->info.name.at);
     for (char *c = model; *c; c++)
         if (*c == '"' || *c == '|' || *c == ',' || (unsigned char)*c < 0x20) *c = ' ';
@@ -92,19 +128,20 @@ static void print_row(const lm *l, const test *t, const char *form, int first, i
     if (strcmp(form, "json") == 0) {
         printf("%s  {\"model\": \"%s\", \"architecture\": \"%s\", \"bytes\": %llu, \"n_params\": %llu, \"backend\": \"%s\", "
                "\"threads\": %d, "
-               "\"sequences\": %d, \"test\": \"%s\", \"avg_ts\": %.4f, \"stddev_ts\": %.4f}%s\n",
+               "\"sequences\": %d, \"test\": \"%s\", \"depth\": %lld, \"avg_ts\": %.4f, \"stddev_ts\": %.4f}%s\n",
                first ? "[\n" : "", model, l->info.architecture, (unsigned long long)l->info.bytes,
                (unsigned long long)l->info.n_params, l->device ? "vulkan" : "cpu", l->threads,
-               l->options.sequences ? l->options.sequences : 1, name, t->mean, t->spread, last ? "\n]" : ",");
+               l->options.sequences ? l->options.sequences : 1, name, (long long)t->depth, t->mean, t->spread,
+               last ? "\n]" : ",");
     } else if (strcmp(form, "csv") == 0) {
         if (first) puts("model,architecture,gib,params_b,backend,threads,test,t/s,stddev");
         printf("%s,%s,%.3f,%.3f,%s,%d,%s,%.2f,%.2f\n", model, l->info.architecture, gib, billions, l->device ? "vulkan" : "cpu",
                l->threads, name, t->mean, t->spread);
     } else {
         if (first)
-            puts("| model                |       size |     params | backend | threads |    test |             t/s |\n"
-                 "| -------------------- | ---------: | ---------: | ------- | ------: | ------: | --------------: |");
-        printf("| %-20.20s | %6.2f %s | %8.2f %c | %-7s | %7d | %7s | %7.2f ± %5.2f |\n", *model ? model : l->info.architecture,
+            puts("| model                |       size |     params | backend | threads |          test |             t/s |\n"
+                 "| -------------------- | ---------: | ---------: | ------- | ------: | ------------: | --------------: |");
+        printf("| %-20.20s | %6.2f %s | %8.2f %c | %-7s | %7d | %13s | %7.2f ± %5.2f |\n", *model ? model : l->info.architecture,
                small ? gib * 1024 : gib, small ? "MiB" : "GiB", few ? billions * 1000 : billions, few ? 'M' : 'B',
                l->device ? "vulkan" : "cpu", l->threads, name, t->mean, t->spread);
     }
@@ -115,6 +152,10 @@ static void print_row(const lm *l, const test *t, const char *form, int first, i
 static int prepare_encoder(lm *l, test *tests, int *n_tests, const char *asked) {
     int left = 0;
     for (int i = 0; i < *n_tests; i++) {
+        if (tests[i].depth) {
+            fprintf(stderr, "quern bench: %s is an encoder, which sees a text whole: there is no depth\n", l->info.architecture);
+            return APP_USAGE;
+        }
         if (tests[i].is_prompt) tests[left++] = tests[i];
         else if (asked)
             fprintf(stderr, "quern bench: %s is an encoder, which makes no tokens: there is no tg%lld\n", l->info.architecture,
@@ -138,7 +179,7 @@ static int prepare_encoder(lm *l, test *tests, int *n_tests, const char *asked) 
 static int run_tests(lm *l, test *tests, int n_tests, int64_t runs, const char *form) {
     int64_t longest = 1;
     for (int i = 0; i < n_tests; i++)
-        if (tests[i].n > longest) longest = tests[i].n;
+        if (tests[i].depth + tests[i].n > longest) longest = tests[i].depth + tests[i].n;
     if (!l->options.context) l->options.context = longest;
     int rc = lm_session(l);
     int32_t *ids = calloc((size_t)longest, sizeof *ids);
@@ -153,23 +194,25 @@ static int run_tests(lm *l, test *tests, int n_tests, int64_t runs, const char *
 }
 
 int bench_model(int argc, char **argv, const char *folder) {
-    const char *p = "512", *n = NULL, *r = "5", *form = "md";
+    const char *p = "512", *n = NULL, *d = "0", *r = "5", *form = "md";
     lm_words words = {0};
     test tests[MOST_TESTS];
-    int n_tests = 0;
-    int64_t runs = 5;
+    int n_tests = 0, n_depths = 0;
+    int64_t runs = 5, depths[MOST_TESTS];
     lm l;
     const model_flag flags[] = {LM_FLAGS(words),
                                 {"-p", &p, NULL, 0},
                                 {"-n", &n, NULL, 0},
+                                {"-d", &d, NULL, 0},
                                 {"-r", &r, NULL, 0},
                                 {"-o", &form, NULL, 0},
                                 {"-np", &words.sequences, NULL, 0},
                                 {"--parallel", &words.sequences, NULL, 0}};
     int rc = lm_options(argc, argv, help, flags, sizeof flags / sizeof *flags, &words);
     if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
-    rc = parse_list("-p", p, 1, tests, &n_tests);
-    if (rc == APP_OK) rc = parse_list("-n", n ? n : "128", 0, tests, &n_tests);
+    rc = parse_list("-d", d, depths, &n_depths);
+    if (rc == APP_OK) rc = add_tests("-p", p, 1, depths, n_depths, tests, &n_tests);
+    if (rc == APP_OK) rc = add_tests("-n", n ? n : "128", 0, depths, n_depths, tests, &n_tests);
     if (rc == APP_OK) rc = lm_number("bench", "-r", r, 1, MOST_RUNS, &runs);
     if (rc == APP_OK && strcmp(form, "md") != 0 && strcmp(form, "csv") != 0 && strcmp(form, "json") != 0)
         rc = (fprintf(stderr, "quern bench: -o is md, csv or json, not '%s'\n", form), APP_USAGE);

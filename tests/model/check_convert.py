@@ -420,6 +420,8 @@ def encoder_bench(model):
     check(code == 2 and "makes no tokens" in said, f"bench tg of an encoder: exit {code}, {said}")
     code, said = quern("bench", "-m", model, "-p", "65")
     check(code == 1 and "at most 64" in said, f"bench of an encoder, too long: exit {code}, {said}")
+    code, said = quern("bench", "-m", model, "-p", "16", "-d", "8")
+    check(code == 2 and "no depth" in said, f"bench of an encoder at a depth: exit {code}, {said}")
     code, said = quern("bench", "-m", model, "-p", "0", "-n", "0")
     check(code == 2 and "nothing to measure" in said, f"bench of nothing: exit {code}, {said}")
 

@@ -195,6 +195,8 @@ def answers():
             (["run", model, "-p", "word " * 400, "-c", "64"], 1, "context of 64"),
             (["run", model, "-p", "Once upon", "-n", "2", "--prompt-cache", "/no/such/folder/x"], 1, "cannot be written"),
             (["bench", model, "-p", "0", "-n", "0"], 2, "nothing to measure"),
+            (["bench", model, "-d", "deep"], 2, "-d takes a number"),
+            (["bench", model, "-p", "0", "-n", "8", "-d", "60", "-c", "64", "-r", "1"], 1, "context of 64"),
             (["train", "--example", "stories", "--steps", "1", "-o", "/no/such/folder/x.gguf"], 1, "cannot be created"),
             (["run", "-m", model, "--grammar", 'root = "a"'], 1, "grammar"),
             (["run", "-m", model, "--memory-cap", "1000"], 1, "the cap is 1000"),
@@ -208,6 +210,9 @@ def answers():
         got, _, said = quern(*words)
         check(got == code and sentence in said and said.startswith("quern"), f"{words}: {got}: {said.strip()}")
     check(quern("run", model, "-p", "word " * 400, "-c", "64")[1] == b"", "a prompt that does not fit is printed")
+    code, text, said = quern("bench", model, "-p", "5", "-n", "3", "-d", "0,40", "-np", "2", "-r", "1", "-o", "csv")
+    tests = [line.split(b",")[6] for line in text.splitlines()[1:]]
+    check(code == 0 and tests == [b"pp5", b"pp5 @ d40", b"tg3", b"tg3 @ d40"], f"bench behind other tokens: {code}, {tests}, {said}")
     code, text, said = quern("run", model, "-p", "Once", "-n", "3", "-c", "0", "--temp", "0", "-ngl", "0", "-fa", "on", "-ub", "8", "-no-cnv")
     check(code == 0 and text.startswith(b"Once"), f"a context as the model has it: {code}, {said}")
     with open("/dev/full", "wb") as full:
