@@ -15,7 +15,7 @@ static const char help
          "  -o md|csv|json          form of the table\n"
          "  -np, --parallel N       sequences at once, when tokens are made\n" LM_HELP;
 
-enum { MOST_TESTS = 16, MOST_RUNS = 1000, WARM_UP = 20, PIECE = 512 };
+enum { MOST_TESTS = 16, MOST_RUNS = 1000, WARM_UP = 20 };
 
 typedef struct test {
     int is_prompt;
@@ -64,25 +64,23 @@ static int32_t sequences_of(const lm *l, const test *t) {
     return t->is_prompt || !l->options.sequences ? 1 : l->options.sequences;
 }
 
-/* n tokens more for each sequence, up to `step` of them at once. */
+/* n tokens more for each sequence, `step` of them at once. */
 static int run_tokens(lm *l, int32_t sequences, const int32_t *ids, int64_t n, int64_t step) {
     qn_error error;
     qn_session_part parts[1024];
     for (int64_t done = 0; done < n; done += step) {
-        int32_t some = (int32_t)(n - done < step ? n - done : step);
-        for (int32_t s = 0; s < sequences; s++) parts[s] = (qn_session_part){s, some, ids + done, 0};
+        for (int32_t s = 0; s < sequences; s++) parts[s] = (qn_session_part){s, (int32_t)step, ids + done, 0};
         if (qn_session_run(l->session, parts, sequences, &error) != QN_OK) return lm_fail(l, &error);
         if (*model_stopped()) return MODEL_INTERRUPTED;
     }
     return APP_OK;
 }
 
-/* What is in the context before: in pieces, so that it can be stopped. */
 static int fill_context(lm *l, const test *t, const int32_t *ids) {
     qn_error error;
     int32_t sequences = sequences_of(l, t);
     for (int32_t s = 0; s < sequences; s++) qn_session_cut(l->session, s, 0, &error);
-    return run_tokens(l, sequences, ids, t->depth, PIECE);
+    return run_tokens(l, sequences, ids, t->depth, t->depth);
 }
 
 static int run_once(lm *l, const test *t, const int32_t *ids, double *seconds) {

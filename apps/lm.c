@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <unistd.h>
 
-int lm_fail(const lm *l, const qn_error *error) { return model_fail(l->verb, error->text); }
+int lm_fail(const lm *l, const qn_error *error) {
+    return error->status == QN_CANCELLED && *model_stopped() ? MODEL_INTERRUPTED : model_fail(l->verb, error->text);
+}
 
 int lm_number(const char *verb, const char *flag, const char *word, int64_t least, int64_t most, int64_t *number) {
     char *end;
@@ -126,9 +128,14 @@ int lm_prepare(lm *l, const lm_words *words, const char *folder) {
     return rc == APP_OK ? app_profile_attach(&l->profile, l->context, "main") : rc;
 }
 
+static void cancel(void *session) { qn_session_cancel(session); }
+
+/* A long prompt is one run: Ctrl-C must not wait for its end. */
 int lm_session(lm *l) {
     qn_error error;
-    return qn_session_create(l->model, &l->options, &l->session, &error) == QN_OK ? APP_OK : lm_fail(l, &error);
+    if (qn_session_create(l->model, &l->options, &l->session, &error) != QN_OK) return lm_fail(l, &error);
+    model_stop_by(cancel, l->session);
+    return APP_OK;
 }
 
 int lm_tokenizer(lm *l, const qn_tokenizer **tokenizer) {
@@ -138,6 +145,7 @@ int lm_tokenizer(lm *l, const qn_tokenizer **tokenizer) {
 
 int lm_close(lm *l, int rc) {
     int written = app_profile_end(&l->profile);
+    model_stop_by(NULL, NULL);
     qn_session_destroy(l->session);
     qn_model_close(l->model);
     qn_context_destroy(l->context);

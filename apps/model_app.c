@@ -67,10 +67,19 @@ int model_options(int argc, char **argv, const char *help, const model_flag *fla
 /* ---- Long work */
 
 static volatile int stopped; /* written by the handler alone */
+static void (*volatile to_stop)(void *);
+static void *volatile what_runs;
 
 static void on_stop(int signal_number) {
     (void)signal_number;
     stopped = 1;
+    if (to_stop) to_stop(what_runs);
+}
+
+void model_stop_by(void (*stop)(void *), void *work) {
+    to_stop = NULL; /* never one without the other */
+    what_runs = work;
+    to_stop = stop;
 }
 
 static void catch_stop(int more) {

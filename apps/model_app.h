@@ -38,6 +38,8 @@ int model_is_same(const char *verb, const char *in, const char *out);
 void model_catch_stop(void);
 void model_catch_stop_reading(void); /* the same, and a read that waits ends */
 const volatile int *model_stopped(void);
+/* What else the first Ctrl-C does, from a signal's handler: stop(work). NULL: nothing. */
+void model_stop_by(void (*stop)(void *), void *work);
 
 /* One line on standard error that is written over and over, if that is a terminal; else nothing. */
 void model_progress(const char *what, uint64_t done, uint64_t total);

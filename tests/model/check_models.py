@@ -215,6 +215,11 @@ def answers():
     check(code == 0 and tests == [b"pp5", b"pp5 @ d40", b"tg3", b"tg3 @ d40"], f"bench behind other tokens: {code}, {tests}, {said}")
     code, text, said = quern("run", model, "-p", "Once", "-n", "3", "-c", "0", "--temp", "0", "-ngl", "0", "-fa", "on", "-ub", "8", "-no-cnv")
     check(code == 0 and text.startswith(b"Once"), f"a context as the model has it: {code}, {said}")
+    long = subprocess.Popen([QUERN, "bench", model, "-p", "0", "-n", "1", "-d", "400000", "-r", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    time.sleep(3)
+    long.send_signal(signal.SIGINT)
+    said = long.communicate(timeout=60)[1]
+    check(long.returncode == 130 and not said, f"Ctrl-C while a long prompt is read: {long.returncode}, {said}")
     with open("/dev/full", "wb") as full:
         for words in (["run", model, "-n", "3"], ["tokenize", model, "-p", "Once", "--ids"], ["plan", model], ["eval", model, "--ids", "1"]):
             done = subprocess.run([QUERN, *words], stdout=full, stderr=subprocess.PIPE, timeout=300)
