@@ -36,11 +36,32 @@ static void draw(void) {
         for (int j = 0; j < KEYS; j++) mask[i][j] = qn_f32_to_f16(sees(i, j) ? (float)(j % 3) / 8 : -INFINITY);
 }
 
+static void dispatch(qn_context *context, int n, qn_tensor *const *src, qn_tensor *y) {
+    qn_result r;
+    size_t need;
+    qn_attr_flash_attn_ext at = qn_attr_flash_attn_ext_default();
+    at.scale = 0.3f;
+    qn_request request = {.size = sizeof request,
+                          .version = QN_REQUEST_VERSION,
+                          .op = QN_OP_flash_attn_ext,
+                          .n_src = n,
+                          .n_dst = 1,
+                          .dst = {y},
+                          .attr = &at,
+                          .workspace = workspace};
+    for (int i = 0; i < n; i++) request.src[i] = src[i];
+    assert_int_equal(qn_workspace_bytes(&request, &need, &r), QN_OK);
+    assert_true(need <= sizeof workspace);
+    request.workspace_size = sizeof workspace;
+    if (qn_dispatch(context, &request, &r) == QN_OK) return;
+    char text[300];
+    qn_result_format(&r, text, sizeof text);
+    fail_msg("%s", text);
+}
+
 /* Queries [first, first + n) against the first `keys` keys. */
 static void attend(qn_context *context, int first, int n, int keys, float *y, size_t bytes) {
     qn_tensor tq, tk, tv, tm, ty;
-    qn_result r;
-    size_t need;
     qn_tensor_init(&tq, QN_DTYPE_F32, 3, (int64_t[]){HEADS, QUERIES, DEEP}, q, sizeof q);
     qn_tensor_init(&tk, dtype, 3, (int64_t[]){KEY_HEADS, KEYS, DEEP}, k, sizeof k);
     qn_tensor_init(&tv, dtype, 3, (int64_t[]){KEY_HEADS, KEYS, WIDE}, v, sizeof v);
@@ -50,24 +71,7 @@ static void attend(qn_context *context, int first, int n, int keys, float *y, si
     tk.shape[1] = tv.shape[1] = tm.shape[1] = keys;
     tq.offset = first * tq.stride[1];
     tm.offset = first * tm.stride[0];
-    qn_attr_flash_attn_ext at = qn_attr_flash_attn_ext_default();
-    at.scale = 0.3f;
-    qn_request request = {.size = sizeof request,
-                          .version = QN_REQUEST_VERSION,
-                          .op = QN_OP_flash_attn_ext,
-                          .n_src = 4,
-                          .n_dst = 1,
-                          .src = {&tq, &tk, &tv, &tm},
-                          .dst = {&ty},
-                          .attr = &at,
-                          .workspace = workspace};
-    assert_int_equal(qn_workspace_bytes(&request, &need, &r), QN_OK);
-    assert_true(need <= sizeof workspace);
-    request.workspace_size = sizeof workspace;
-    if (qn_dispatch(context, &request, &r) == QN_OK) return;
-    char text[300];
-    qn_result_format(&r, text, sizeof text);
-    fail_msg("%s", text);
+    dispatch(context, 4, (qn_tensor *[]){&tq, &tk, &tv, &tm}, &ty);
 }
 
 static void check_bits(qn_context *context) {
@@ -142,7 +146,6 @@ static uint16_t hk[MOST_BATCHES][PLACES][MANY][SHORT], hv[MOST_BATCHES][PLACES][
 
 static void attend_heads(qn_context *context, int batch, int batches, int head, int heads, float *y, size_t bytes) {
     qn_tensor tq, tk, tv, ty;
-    qn_result r;
     qn_tensor_init(&tq, QN_DTYPE_F32, 4, (int64_t[]){MOST_BATCHES, MANY * SHARE, 1, SHORT}, hq, sizeof hq);
     qn_tensor_init(&tk, QN_DTYPE_F16, 4, (int64_t[]){MOST_BATCHES, PLACES, MANY, SHORT}, hk, sizeof hk);
     qn_tensor_init(&ty, QN_DTYPE_F32, 4, (int64_t[]){batches, 1, heads * SHARE, SHORT}, y, bytes);
@@ -158,22 +161,7 @@ static void attend_heads(qn_context *context, int batch, int batches, int head, 
     tk.stride[2] = place;
     tv = tk;
     tv.data = hv;
-    qn_attr_flash_attn_ext at = qn_attr_flash_attn_ext_default();
-    at.scale = 0.3f;
-    qn_request request = {.size = sizeof request,
-                          .version = QN_REQUEST_VERSION,
-                          .op = QN_OP_flash_attn_ext,
-                          .n_src = 3,
-                          .n_dst = 1,
-                          .src = {&tq, &tk, &tv},
-                          .dst = {&ty},
-                          .attr = &at,
-                          .workspace = workspace,
-                          .workspace_size = sizeof workspace};
-    if (qn_dispatch(context, &request, &r) == QN_OK) return;
-    char text[300];
-    qn_result_format(&r, text, sizeof text);
-    fail_msg("%s", text);
+    dispatch(context, 3, (qn_tensor *[]){&tq, &tk, &tv}, &ty);
 }
 
 /* Few batches are cut by spans of keys, many are not. */
