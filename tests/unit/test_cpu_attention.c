@@ -36,7 +36,7 @@ static void draw(void) {
         for (int j = 0; j < KEYS; j++) mask[i][j] = qn_f32_to_f16(sees(i, j) ? (float)(j % 3) / 8 : -INFINITY);
 }
 
-static void dispatch(qn_context *context, int n, qn_tensor *const *src, qn_tensor *y) {
+static void dispatch(qn_context *context, uint16_t n, qn_tensor *const *src, qn_tensor *y) {
     qn_result r;
     size_t need;
     qn_attr_flash_attn_ext at = qn_attr_flash_attn_ext_default();
