@@ -1,8 +1,8 @@
 /* Fast kernels of the CPU: one body per algorithm, compiled once per level of instruction set, chosen when the program runs.
  *
  * A kernel is a function qn_k_<op>__<level> named by a row of cpu_kernels.def. It looks at descriptors and attributes, which the
- * op's guard has accepted, and either declines (the next lower level is asked, at last the reference) or fixes everything the run
- * needs: the function, the parts, the scratch, what it wants packed. The run itself only computes; it cannot fail.
+ * op's guard has accepted, and either declines (the next lower level is asked, then whether copies would help, at last the reference)
+ * or fixes everything the run needs: the function, the parts, the scratch, what it wants packed. The run itself only computes; it cannot fail.
  *
  * The rules that make results the same bits for any number of threads: the parts depend on shapes alone; an element of the output
  * is computed by one part, in one order; what several parts need (quantised activations, packed panels) is made by an earlier
@@ -20,7 +20,7 @@ typedef enum qn_cpu_level {
     QN_CPU_LEVEL_COUNT
 } qn_cpu_level;
 
-enum { QN_CPU_PHASES = 4, QN_CPU_NUMBERS = 12 };
+enum { QN_CPU_PHASES = 8, QN_CPU_NUMBERS = 12 };
 
 typedef struct qn_cpu_step qn_cpu_step;
 /* One part of one phase. Phases run one after the other, the parts of a phase in any order and at the same time. */
@@ -43,6 +43,7 @@ struct qn_cpu_step {
     uint32_t pack_more; /* further sources that are packed with it, bit i for source i */
     int64_t pack_parts;
     size_t packed_bytes;
+    qn_cpu_pack_fn pack_inner; /* of a step that copies and lets another kernel pack: that one's */
     int32_t pack_late;         /* a run or two without it cost less than to pack at once: nobody need wait for it */
     int64_t n[QN_CPU_NUMBERS]; /* what the kernel worked out and wants to remember */
     qn_cpu_inner_fn inner;
@@ -61,11 +62,16 @@ const char *qn_cpu_level_name(int level);
 /* Levels named in a list such as "avx2,c" out of `have`; "c" is always there. Unknown names are skipped. */
 uint32_t qn_cpu_levels_parse(const char *list, uint32_t have);
 
-/* The best kernel among `levels` for a call whose workspace and data may still be missing; 0: the reference must do it. */
+/* The best kernel among `levels` for a call whose workspace and data may still be missing, if need be behind copies (cpu_detour.c); 0: the
+ * reference must do it. */
 int qn_cpu_prepare(uint32_t levels, const qn_call *c, qn_cpu_step *s);
+/* Only the kernels that take the call as it is. */
+int qn_cpu_choose(uint32_t levels, const qn_call *c, qn_cpu_step *s);
 /* The same by op alone: whether any level of this build, or the level given, has a kernel for it. */
 int qn_cpu_has_kernel(int op);
 int qn_cpu_has_kernel_at(int level, int op);
+/* What tells packed forms apart: steps that agree in it, in the sources and in the bytes can share one. */
+static inline qn_cpu_pack_fn qn_cpu_pack_order(const qn_cpu_step *s) { return s->pack_inner ? s->pack_inner : s->pack; }
 /* Fills `packed` (s->packed_bytes of it) from source s->pack_slot. */
 void qn_cpu_pack(qn_pool *pool, const qn_call *c, const qn_cpu_step *s, void *packed);
 

@@ -1,5 +1,5 @@
 /* Which levels there are, and the walk from the best of them down to the first that takes a call. */
-#include "cpu/cpu.h"
+#include "cpu/cpu_detour.h"
 
 #include <string.h>
 
@@ -68,7 +68,7 @@ static inline void clear(qn_cpu_step *s) {
     memset((char *)s + WHOLE, 0, sizeof *s - WHOLE);
 }
 
-int qn_cpu_prepare(uint32_t levels, const qn_call *c, qn_cpu_step *s) {
+int qn_cpu_choose(uint32_t levels, const qn_call *c, qn_cpu_step *s) {
     uint32_t constant = s->constant;
     int aligned = -1; /* not looked at yet: most ops have no kernel at some level */
     for (int l = QN_CPU_LEVEL_COUNT - 1; l >= 0; l--) {
@@ -81,6 +81,10 @@ int qn_cpu_prepare(uint32_t levels, const qn_call *c, qn_cpu_step *s) {
         if (tables[l][c->op](c, s)) return 1;
     }
     return 0;
+}
+
+int qn_cpu_prepare(uint32_t levels, const qn_call *c, qn_cpu_step *s) {
+    return qn_cpu_choose(levels, c, s) || qn_cpu_detour(levels, c, s);
 }
 
 int qn_cpu_has_kernel_at(int level, int op) { return tables[level] && tables[level][op]; }

@@ -111,7 +111,7 @@ static void make_product(const qn_call *c, const job *j, int i, float *aside, vo
 /* Some other op on the same level, or by its reference: y is what it is given. */
 static void run_here(int level, const qn_call *c) {
     qn_cpu_step s = {.constant = 0};
-    if (!qn_cpu_prepare((2u << level) - 1, c, &s) || s.workspace) {
+    if (!qn_cpu_choose((2u << level) - 1, c, &s) || s.workspace) {
         (void)qn_op_rules_of(c->op)->reference(c);
         return;
     }

@@ -122,7 +122,7 @@ int QN_K(mul_mat_halves)(const qn_call *c, qn_cpu_step *s); /* kd_i8mm_halves.c 
 /* Few rows of f16 by the step of the level below, whose instructions turn halves into floats faster than SVE's. */
 static int prepare_halves(const qn_call *c, qn_cpu_step *s) {
     qn_cpu_step few = {.constant = s->constant};
-    if (c->src[0]->dtype != QN_DTYPE_F16 || !qn_cpu_prepare(1u << QN_CPU_LEVEL_i8mm, c, &few)) return 0;
+    if (c->src[0]->dtype != QN_DTYPE_F16 || !qn_cpu_choose(1u << QN_CPU_LEVEL_i8mm, c, &few)) return 0;
     *s = few;
     return 1;
 }

@@ -43,7 +43,7 @@ static int share_pack(qn_schedule *p, qn_plan_step *s) {
     for (size_t i = 0; i < p->packs.n; i++) {
         const qn_plan_step *first = &p->steps.at[p->packs.at[i].step];
         packed_sources(p, first, other);
-        if (memcmp(mine, other, sizeof mine) != 0 || first->cpu.pack != s->cpu.pack ||
+        if (memcmp(mine, other, sizeof mine) != 0 || qn_cpu_pack_order(&first->cpu) != qn_cpu_pack_order(&s->cpu) ||
             p->packs.at[i].bytes != s->cpu.packed_bytes)
             continue;
         s->packed = (int32_t)i;

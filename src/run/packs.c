@@ -52,7 +52,7 @@ static qn_status need_memory(qn_plan *p, qn_plan_pack *pack, qn_error *error) {
     if (pack->data) return QN_OK;
     p->current->pointed = 0;
     if (!all_leaves(p, pack)) return allocate(&pack->data, pack->bytes, error);
-    pack->shared = find_shared(p, pack, p->current->schedule->steps.at[pack->step].cpu.pack, error);
+    pack->shared = find_shared(p, pack, qn_cpu_pack_order(&p->current->schedule->steps.at[pack->step].cpu), error);
     if (pack->shared < 0) return QN_NO_MEMORY;
     pack->data = p->packs.at[pack->shared].data;
     return QN_OK;
