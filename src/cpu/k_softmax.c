@@ -274,9 +274,12 @@ int QN_K(soft_max)(const qn_call *c, qn_cpu_step *s) {
 
 static int last_axis(const qn_tensor *t, int axis) { return axis == -1 || axis == t->rank - 1; }
 
+int QN_K(softmax_down)(const qn_call *c, qn_cpu_step *s, int axis); /* k_softmax_down.c: along any other axis */
+
 int QN_K(softmax)(const qn_call *c, qn_cpu_step *s) {
-    if (!rows_of_one_dtype(c, 1) || !last_axis(c->src[0], ((const qn_attr_softmax *)c->attr)->axis)) return 0;
-    return by_rows(c, s, "softmax rows", run_soft_max);
+    int axis = ((const qn_attr_softmax *)c->attr)->axis;
+    if (!last_axis(c->src[0], axis)) return QN_K(softmax_down)(c, s, axis);
+    return rows_of_one_dtype(c, 1) && by_rows(c, s, "softmax rows", run_soft_max);
 }
 
 static void run_log_soft_max(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
@@ -304,8 +307,9 @@ int QN_K(soft_max_back)(const qn_call *c, qn_cpu_step *s) {
     return rows_of_one_dtype(c, 2) && by_rows(c, s, "soft_max_back", run_back);
 }
 int QN_K(softmax_back)(const qn_call *c, qn_cpu_step *s) {
-    if (!rows_of_one_dtype(c, 2) || !last_axis(c->src[0], ((const qn_attr_softmax_back *)c->attr)->axis)) return 0;
-    return by_rows(c, s, "softmax_back rows", run_back);
+    int axis = ((const qn_attr_softmax_back *)c->attr)->axis;
+    if (!last_axis(c->src[0], axis)) return QN_K(softmax_down)(c, s, axis);
+    return rows_of_one_dtype(c, 2) && by_rows(c, s, "softmax_back rows", run_back);
 }
 
 /* ---- soft_max_mask_back: a row of the mask has the gradients of all rows it was tiled over, in their order */
