@@ -1,5 +1,6 @@
 /* unary, unary_back, unary_back2 and math_back2 in f32, f16 and bf16 over dense tensors: a row of unary.def is an expression here, computed
- * in f32. xielu, which has parameters, is left to the reference. */
+ * in f32. */
+#include "cpu/k_copy.h"
 #include "cpu/k_past.h"
 #include "cpu/simd/simd_second.h"
 
@@ -109,18 +110,72 @@ static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part)
     qn_past_end();
 }
 
+/* ---- By chunks: what no loop above is for */
+
+/* expm1(x) - x for x < 0; near zero by the series, for there the two are all but the same. */
+static vf bent(vf x) { return vf_select(x > SET(-0.35f), x * x * vf_exp_tail(x), vf_expm1(x) - x); }
+
+static vf f_xielu(vf x, const qn_attr_unary *p) {
+    vf eps = SET(p->eps), low = vf_select(x < eps, bent(x), SET(expm1f(p->eps)) - x);
+    return vf_select(x > vf_zero(), SET(p->alpha_p) * x * x, SET(p->alpha_n) * low) + SET(p->beta) * x;
+}
+static vf d_xielu(vf x, const qn_attr_unary *p) {
+    vf low = SET(p->alpha_n) * vf_select(x < SET(p->eps), vf_expm1(x), SET(-1.0f));
+    return vf_select(x > vf_zero(), SET(2 * p->alpha_p) * x, low) + SET(p->beta);
+}
+static vf s_xielu(vf x, const qn_attr_unary *p) {
+    vf low = vf_select(x < SET(p->eps), SET(p->alpha_n) * vf_exp(x), vf_zero());
+    return vf_select(x > vf_zero(), SET(2 * p->alpha_p), low);
+}
+
+_Static_assert(offsetof(qn_attr_unary, alpha_n) == offsetof(qn_attr_unary_back, alpha_n) &&
+                   offsetof(qn_attr_unary, alpha_n) == offsetof(qn_attr_unary_back2, alpha_n),
+               "the parameters are found in the same place");
+
+/* xielu has parameters, and is so long that which dtype it is may be asked for each vector. */
+static void run_xielu(const qn_call *c, char *y, const char *g, const char *x, int64_t n) {
+    const qn_attr_unary *p = c->attr;
+    uint32_t from = c->src[0]->dtype, to = c->dst[0]->dtype;
+    for (int64_t i = 0; i < n; i += VF_N) {
+        vf a = qn_lanes_at(from, x, i, n), v;
+        if (c->op == QN_OP_unary) v = f_xielu(a, p);
+        else v = qn_lanes_at(from, g, i, n) * (c->op == QN_OP_unary_back ? d_xielu(a, p) : s_xielu(a, p));
+        qn_lanes_put_at(to, y, i, v, n);
+    }
+}
+
+static int64_t size_of(const qn_tensor *t) { return t->dtype == QN_DTYPE_F32 ? 4 : 2; }
+
+/* Halves that become f32 are widened first. */
+static void run_chunks(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    (void)phase;
+    const qn_tensor *x = c->src[c->n_src - 1], *g = c->src[0], *y = c->dst[0];
+    int64_t n = s->n[0], chunks = (n + CHUNK - 1) / CHUNK, end = qn_cpu_cut(chunks, s->parts[0], part + 1);
+    for (int64_t i = qn_cpu_cut(chunks, s->parts[0], part); i < end; i++) {
+        int64_t at = i * CHUNK, some = n - at < CHUNK ? n - at : CHUNK;
+        const char *from = qn_at(x, at * size_of(x));
+        char *to = qn_at(y, at * size_of(y)), wide[CHUNK * 4];
+        if (!s->inner) run_xielu(c, to, qn_at(g, at * size_of(g)), from, some);
+        else {
+            qn_copy_row(x->dtype, from, y->dtype, wide, some);
+            ((run_fn)s->inner)(to, wide, wide, some);
+        }
+    }
+}
+
 static int prepare(const qn_call *c, qn_cpu_step *s, const char *name) {
     const run_fn *by_dtype = loops_of(c);
     uint32_t d = c->dst[0]->dtype;
-    int which = d == QN_DTYPE_F32 ? 0 : d == QN_DTYPE_F16 ? 1 : d == QN_DTYPE_BF16 ? 2 : -1;
-    if (which < 0 || !by_dtype[which] || !qn_cpu_is_dense(c->dst[0])) return 0;
+    int which = d == QN_DTYPE_F32 ? 0 : d == QN_DTYPE_F16 ? 1 : 2, looped = by_dtype[which] && c->src[0]->dtype == d;
+    if (!qn_lanes_float(d) || !qn_cpu_is_dense(c->dst[0])) return 0;
     for (int i = 0; i < c->n_src; i++)
-        if (c->src[i]->dtype != d || !qn_cpu_is_dense(c->src[i])) return 0;
+        if (!qn_lanes_float(c->src[i]->dtype) || !qn_cpu_is_dense(c->src[i])) return 0;
     s->n[0] = qn_tensor_count(c->dst[0]);
-    s->n[1] = d == QN_DTYPE_F32 ? 4 : 2;
+    s->n[1] = size_of(c->dst[0]);
     if (s->n[0] == 0) return 0;
     s->inner = (qn_cpu_inner_fn)by_dtype[which];
-    return qn_cpu_by_rows(s, name, run, (s->n[0] + CHUNK - 1) / CHUNK, CHUNK * 2.0 * (double)s->n[1], CHUNK * 20.0);
+    return qn_cpu_by_rows(s, name, looped ? run : run_chunks, (s->n[0] + CHUNK - 1) / CHUNK, CHUNK * 2.0 * (double)s->n[1],
+                          CHUNK * 20.0);
 }
 
 int QN_K(unary)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, "unary"); }

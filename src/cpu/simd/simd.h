@@ -8,7 +8,7 @@
  *   vf_fma_stay              vf_fma for tiles of sums: c is not used again
  *   vf_select(mask, a, b)    a where the mask is -1
  *   vf_sum vf_most           over the lanes, always in the same order; vf_largest: vf_most of lanes without NaN
- *   vf_round (to nearest even) vi_from_f (of a whole number in range) vf_from_i
+ *   vf_round (to nearest even) vf_floor vf_ceil vf_trunc   vi_from_f (of a whole number in range) vf_from_i
  *
  * For the preprocessor: QN_LANES is VF_N, QN_REGISTERS how many vectors the machine holds at once, QN_SIMD_<family> which header it is
  * (none for plain). A file that defines QN_NARROW before it has NEON's vectors of 16 bytes at level sve too. */

@@ -5,15 +5,11 @@
 
 #include "cpu/simd/simd_math.h"
 
-/* All of them, by their names in unary.def. */
-#define VF_EACH_ACT(DO)                                                                                                        \
-    DO(abs)                                                                                                                    \
-    DO(sgn)                                                                                                                    \
-    DO(neg)                                                                                                                    \
-    DO(step)                                                                                                                   \
-    DO(tanh)                                                                                                                   \
-    DO(elu) DO(relu) DO(sigmoid) DO(gelu) DO(gelu_quick) DO(silu) DO(hardswish) DO(hardsigmoid) DO(exp) DO(expm1) DO(softplus) \
-        DO(gelu_erf)
+/* By their names in unary.def, all of those that have no parameters. */
+#define VF_EACH_ACT(DO)                                                                                           \
+    DO(abs)                                                                                                       \
+    DO(sgn) DO(neg) DO(step) DO(tanh) DO(elu) DO(relu) DO(sigmoid) DO(gelu) DO(gelu_quick) DO(silu) DO(hardswish) \
+        DO(hardsigmoid) DO(exp) DO(expm1) DO(softplus) DO(gelu_erf) DO(floor) DO(ceil) DO(round) DO(trunc)
 
 #define ONE vf_set1(1.0f)
 #define SET(c) vf_set1(c)
@@ -26,7 +22,7 @@ static inline vf keep_nan(vf x, vf y) { return vf_select(x != x, x, y); }
 static inline vf f_abs(vf x) { return vf_abs(x); }
 static inline vf d_abs(vf x) { return vf_select(x > vf_zero(), ONE, vf_select(x < vf_zero(), SET(-1.0f), vf_zero())); }
 static inline vf f_sgn(vf x) { return d_abs(x); }
-static inline vf d_sgn(vf x) { return x - x; }
+static inline vf d_sgn(vf x) { return (void)x, vf_zero(); }
 static inline vf f_neg(vf x) { return vf_of_bits(vi_bits(x) ^ vi_set1((int32_t)0x80000000u)); }
 static inline vf d_neg(vf x) { return (void)x, SET(-1.0f); }
 static inline vf f_step(vf x) { return vf_select(x > vf_zero(), ONE, vf_zero()); }
@@ -81,5 +77,18 @@ static inline vf d_gelu_erf(vf x) {
     vf bell = SET(0.398942280f) * vf_exp(SET(-0.5f) * x * x);
     return vf_half_erfc(x * SET(-0.707106781f)) + vf_select(bell == vf_zero(), vf_zero(), x * bell);
 }
+static inline vf f_floor(vf x) { return vf_floor(x); }
+static inline vf d_floor(vf x) { return (void)x, vf_zero(); }
+static inline vf f_ceil(vf x) { return vf_ceil(x); }
+static inline vf d_ceil(vf x) { return (void)x, vf_zero(); }
+/* Halves go away from zero; the sign is x's where nothing is added, too, so that -0 stays. */
+static inline vf f_round(vf x) {
+    vf whole = vf_trunc(x);
+    vi up = (vf_abs(x - whole) >= SET(0.5f)) & vi_bits(ONE), sign = vi_bits(x) & vi_set1((int32_t)0x80000000u);
+    return whole + vf_of_bits(up | sign);
+}
+static inline vf d_round(vf x) { return (void)x, vf_zero(); }
+static inline vf f_trunc(vf x) { return vf_trunc(x); }
+static inline vf d_trunc(vf x) { return (void)x, vf_zero(); }
 
 #endif

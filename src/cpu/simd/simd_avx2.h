@@ -25,6 +25,9 @@ static inline vf vf_min(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__m25
 static inline vf vf_max(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
 static inline vf vf_sqrt(vf a) { return (vf)_mm256_sqrt_ps((__m256)a); }
 static inline vf vf_round(vf a) { return (vf)_mm256_round_ps((__m256)a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+static inline vf vf_floor(vf a) { return (vf)_mm256_round_ps((__m256)a, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
+static inline vf vf_ceil(vf a) { return (vf)_mm256_round_ps((__m256)a, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC); }
+static inline vf vf_trunc(vf a) { return (vf)_mm256_round_ps((__m256)a, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC); }
 static inline vi vi_from_f(vf a) { return (vi)_mm256_cvttps_epi32((__m256)a); }
 static inline vf vf_from_i(vi a) { return (vf)_mm256_cvtepi32_ps((__m256i)a); }
 static inline vf vf_load_h(const uint16_t *p) {

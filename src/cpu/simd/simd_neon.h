@@ -33,6 +33,9 @@ static inline vf vf_max(vf a, vf b) {
 }
 static inline vf vf_sqrt(vf a) { return (vf)vsqrtq_f32((float32x4_t)a); }
 static inline vf vf_round(vf a) { return (vf)vrndnq_f32((float32x4_t)a); }
+static inline vf vf_floor(vf a) { return (vf)vrndmq_f32((float32x4_t)a); }
+static inline vf vf_ceil(vf a) { return (vf)vrndpq_f32((float32x4_t)a); }
+static inline vf vf_trunc(vf a) { return (vf)vrndq_f32((float32x4_t)a); }
 static inline vi vi_from_f(vf a) { return (vi)vcvtq_s32_f32((float32x4_t)a); }
 static inline vf vf_from_i(vi a) { return (vf)vcvtq_f32_s32((int32x4_t)a); }
 static inline vf vf_load_h(const uint16_t *p) { return (vf)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }

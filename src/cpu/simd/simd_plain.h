@@ -40,6 +40,9 @@ static inline vf vf_max(vf a, vf b) {
 }
 static inline vf vf_sqrt(vf a) { return (vf){sqrtf(a[0]), sqrtf(a[1]), sqrtf(a[2]), sqrtf(a[3])}; }
 static inline vf vf_round(vf a) { return (vf){rintf(a[0]), rintf(a[1]), rintf(a[2]), rintf(a[3])}; }
+static inline vf vf_floor(vf a) { return (vf){floorf(a[0]), floorf(a[1]), floorf(a[2]), floorf(a[3])}; }
+static inline vf vf_ceil(vf a) { return (vf){ceilf(a[0]), ceilf(a[1]), ceilf(a[2]), ceilf(a[3])}; }
+static inline vf vf_trunc(vf a) { return (vf){truncf(a[0]), truncf(a[1]), truncf(a[2]), truncf(a[3])}; }
 static inline vi vi_from_f(vf a) { return __builtin_convertvector(a, vi); }
 static inline vf vf_from_i(vi a) { return __builtin_convertvector(a, vf); }
 static inline vf vf_load_h(const uint16_t *p) {

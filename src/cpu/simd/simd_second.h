@@ -16,6 +16,10 @@ static inline vf s_neg(vf x) { return s_flat(x); }
 static inline vf s_step(vf x) { return s_flat(x); }
 static inline vf s_relu(vf x) { return s_flat(x); }
 static inline vf s_hardsigmoid(vf x) { return s_flat(x); }
+static inline vf s_floor(vf x) { return s_flat(x); }
+static inline vf s_ceil(vf x) { return s_flat(x); }
+static inline vf s_round(vf x) { return s_flat(x); }
+static inline vf s_trunc(vf x) { return s_flat(x); }
 static inline vf s_round_even(vf x) { return s_flat(x); }
 
 static inline vf s_tanh(vf x) {

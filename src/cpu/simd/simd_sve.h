@@ -53,6 +53,9 @@ static inline vf vf_min(vf a, vf b) { return svsel_f32(svcmplt_f32(VF_ALL, a, b)
 static inline vf vf_max(vf a, vf b) { return svsel_f32(svcmpgt_f32(VF_ALL, a, b), a, b); }
 static inline vf vf_sqrt(vf a) { return svsqrt_f32_x(VF_ALL, a); }
 static inline vf vf_round(vf a) { return svrintn_f32_x(VF_ALL, a); }
+static inline vf vf_floor(vf a) { return svrintm_f32_x(VF_ALL, a); }
+static inline vf vf_ceil(vf a) { return svrintp_f32_x(VF_ALL, a); }
+static inline vf vf_trunc(vf a) { return svrintz_f32_x(VF_ALL, a); }
 static inline vi vi_from_f(vf a) { return svcvt_s32_f32_x(VF_ALL, a); }
 static inline vf vf_from_i(vi a) { return svcvt_f32_s32_x(VF_ALL, a); }
 
