@@ -1,6 +1,7 @@
 /* get_rows and set_rows: rows found by index, decoded or encoded on the way; and their gradients, which add rows up, or find them again. */
 #include "cpu/k_copy.h"
 #include "cpu/k_past.h"
+#include "op/op_layout.h"
 
 /* Elements of a row that are never cut apart, multiples of every block; longer where a row is only copied. */
 enum { PIECE = 1024, COPIED = 4096 };
@@ -90,36 +91,39 @@ static void set_columns(const qn_call *c, int64_t unit, int64_t pieces) {
     }
 }
 
+/* The last phase, and the only one of store_rows, which is always in place: one row for a cache must not cost what the cache would. */
+static void run_store(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    const qn_tensor *b = c->src[1];
+    int64_t pieces = (qn_ne(b, 0) + PIECE - 1) / PIECE, units = batches_of(b) * pieces, parts = s->parts[phase];
+    for (int64_t u = qn_cpu_cut(units, parts, part), end = qn_cpu_cut(units, parts, part + 1); u < end; u++)
+        set_columns(c, u, pieces);
+}
+
 /* The first phase copies what stays, unless it is there. */
 static void run_set(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     qn_copy_loops l;
-    if (phase == 0) {
-        if (qn_copy_plan(c->dst[0], c->src[0], &l))
-            qn_copy_units(&l, qn_cpu_cut(l.units, s->parts[0], part), qn_cpu_cut(l.units, s->parts[0], part + 1));
-        return;
-    }
-    const qn_tensor *b = c->src[1];
-    int64_t pieces = (qn_ne(b, 0) + PIECE - 1) / PIECE, units = batches_of(b) * pieces,
-            end = qn_cpu_cut(units, s->parts[1], part + 1);
-    for (int64_t u = qn_cpu_cut(units, s->parts[1], part); u < end; u++) set_columns(c, u, pieces);
+    if (phase == 1) run_store(c, s, phase, part);
+    else if (!qn_op_in_place(c->dst[0], c->src[0]) && qn_copy_plan(c->dst[0], c->src[0], &l))
+        qn_copy_units(&l, qn_cpu_cut(l.units, s->parts[0], part), qn_cpu_cut(l.units, s->parts[0], part + 1));
 }
 
-static int prepare_set(const qn_call *c, qn_cpu_step *s) {
+int QN_K(store_rows)(const qn_call *c, qn_cpu_step *s) {
     const qn_tensor *b = c->src[1], *y = c->dst[0];
-    qn_copy_loops l;
     if (qn_tensor_count(b) == 0 || !row_is_dense(b) || !row_is_dense(y) || !qn_copy_can(b->dtype, y->dtype)) return 0;
-    if (!qn_copy_plan(y, c->src[0], &l)) return 0;
     int64_t units = batches_of(b) * ((qn_ne(b, 0) + PIECE - 1) / PIECE);
+    return qn_cpu_by_rows(s, "set_rows", run_store, units, 8.0 * (double)qn_tensor_count(b) / (double)units, 0);
+}
+
+int QN_K(set_rows)(const qn_call *c, qn_cpu_step *s) {
+    const qn_tensor *y = c->dst[0];
+    qn_copy_loops l;
+    if (!QN_K(store_rows)(c, s) || !qn_copy_plan(y, c->src[0], &l)) return 0;
     s->run = run_set;
-    s->name = "set_rows";
     s->n_phases = 2;
+    s->parts[1] = s->parts[0];
     s->parts[0] = qn_cpu_parts(l.units, 8.0 * (double)qn_tensor_count(y) / (double)l.units, 0);
-    s->parts[1] = qn_cpu_parts(units, 8.0 * (double)qn_tensor_count(b) / (double)units, 0);
     return 1;
 }
-
-int QN_K(set_rows)(const qn_call *c, qn_cpu_step *s) { return prepare_set(c, s); }
-int QN_K(store_rows)(const qn_call *c, qn_cpu_step *s) { return prepare_set(c, s); }
 
 /* ---- get_rows_back and scatter_add_rows: rows that go to one place add up in their order, so a part takes columns again. */
 
@@ -128,12 +132,19 @@ static void add_columns(const qn_call *c, int64_t unit, int64_t pieces) {
     int64_t batch = unit / pieces, first = unit % pieces * PIECE, wide = qn_ne(g, 0);
     int64_t n = wide - first < PIECE ? wide - first : PIECE, indices = batch_at(g, batch, idx, 1);
     int64_t from = batch_at(g, batch, g, 2) + first * 4, to = batch_at(g, batch, y, 2) + first * 4;
-    for (int64_t i = 0; i < qn_ne(y, 1); i++) memset(qn_at(y, to + i * qn_nb(y, 1)), 0, (size_t)n * 4);
+    if (qn_nb(y, 1) == n * 4) memset(qn_at(y, to), 0, (size_t)(n * 4 * qn_ne(y, 1)));
+    else
+        for (int64_t i = 0; i < qn_ne(y, 1); i++) memset(qn_at(y, to + i * qn_nb(y, 1)), 0, (size_t)n * 4);
     for (int64_t i = 0; i < qn_ne(g, 1); i++) {
+        int64_t later = i + 1 < qn_ne(g, 1) ? i + 1 : i; /* where the next row goes is asked for */
+        const char *next = qn_at(y, to + index_at(idx, indices, later) * qn_nb(y, 1));
         float *sum = (float *)(void *)qn_at(y, to + index_at(idx, indices, i) * qn_nb(y, 1));
         const float *row = (const float *)(const void *)qn_at(g, from + i * qn_nb(g, 1));
         int64_t k = 0;
-        for (; k + VF_N <= n; k += VF_N) vf_store(sum + k, vf_load(sum + k) + vf_load(row + k));
+        for (; k + VF_N <= n; k += VF_N) {
+            qn_far_ask(next + k * 4);
+            vf_store(sum + k, vf_load(sum + k) + vf_load(row + k));
+        }
         for (; k < n; k++) sum[k] += row[k];
     }
 }
