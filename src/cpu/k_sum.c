@@ -4,8 +4,8 @@
 #include "cpu/kernel.h"
 #include "cpu/simd/simd_wide.h"
 
-/* AHEAD: elements before they are read, a line is asked for. */
-enum { GROUPS = QN_MAX_RANK, BLOCK = 64, PIECE = 1 << 14, AHEAD = 1024 };
+/* BLOCK: most columns that are summed at a time. AHEAD: elements before they are read, a line is asked for. */
+enum { GROUPS = QN_MAX_RANK, BLOCK = 256, PIECE = 1 << 14, AHEAD = 1024 };
 
 /* Groups from the first axis to the last; those that stay, in order, are the output. */
 typedef struct layout {
@@ -34,6 +34,28 @@ static void add_row(double *sum, const float *x, int width) {
         vd_store(sum + i + VF_N / 2, vd_load(sum + i + VF_N / 2) + vd_from(x + i + VF_N / 2));
     }
     for (; i < width; i++) sum[i] += (double)x[i];
+}
+
+/* Rows of x that are `pitch` apart: four at a time, so that sums are fetched and put back a quarter as often, while the next four are
+ * asked for: of a wide matrix each lies in a page of its own, which machines do not look ahead to. */
+static void add_rows(double *sum, const float *x, int64_t pitch, int64_t rows, int width) {
+    for (; rows >= 4; rows -= 4, x += 4 * pitch) {
+        int i = 0;
+        for (; i + VF_N <= width; i += VF_N) {
+            vd low = vd_load(sum + i), high = vd_load(sum + i + VF_N / 2);
+            for (int k = 0; k < 4; k++) {
+                const float *row = x + k * pitch + i;
+                __builtin_prefetch(row + 4 * pitch, 0, 3);
+                low += vd_from(row);
+                high += vd_from(row + VF_N / 2);
+            }
+            vd_store(sum + i, low);
+            vd_store(sum + i + VF_N / 2, high);
+        }
+        for (int k = 0; k < 4; k++)
+            for (int j = i; j < width; j++) sum[j] += (double)x[k * pitch + j];
+    }
+    for (; rows > 0; rows--, x += pitch) add_row(sum, x, width);
 }
 
 /* The sum of n neighbours, in as many chains as hide an addition's time. */
@@ -83,14 +105,19 @@ static walk kept_place(const layout *l, int inner, int64_t n) {
     return w;
 }
 
+/* Long stretches of a row are read faster; short ones are for where there would be too few to share. */
+static int64_t block_of(const layout *l) { return l->kept >= 16 * BLOCK ? BLOCK : BLOCK / 4; }
+static int64_t blocks_of(const layout *l) { return (l->extent[l->n - 1] + block_of(l) - 1) / block_of(l); }
+
 static void sum_columns(const layout *l, const float *x, float *y, int64_t block, double scale) {
-    int inner = l->n - 1;
-    int64_t width = l->extent[inner], per = (width + BLOCK - 1) / BLOCK, first = block % per * BLOCK;
-    int some = (int)(width - first < BLOCK ? width - first : BLOCK);
-    walk w = kept_place(l, inner, block / per);
+    int inner = l->n - 1, above = inner > 0 ? inner - 1 : 0; /* neighbouring groups differ, so the one above is summed */
+    int64_t width = l->extent[inner], per = blocks_of(l), first = block % per * block_of(l);
+    int64_t rows = inner > 0 ? l->extent[above] : 1;
+    int some = (int)(width - first < block_of(l) ? width - first : block_of(l));
+    walk w = kept_place(l, above, block / per);
     double sum[BLOCK] = {0};
-    do add_row(sum, x + offset_of(l, inner, &w, width) + first, some);
-    while (next_place(l, inner, &w, 1));
+    do add_rows(sum, x + offset_of(l, above, &w, rows * width) + first, width, rows, some);
+    while (next_place(l, above, &w, 1));
     for (int i = 0; i < some; i++) y[block / per * width + first + i] = (float)(sum[i] * scale);
 }
 
@@ -107,8 +134,7 @@ typedef int (*describe_fn)(const qn_call *c, layout *l, double *scale);
 
 static int64_t units_of(const layout *l) {
     if (l->n == 0 || l->summed[l->n - 1]) return l->kept;
-    int64_t width = l->extent[l->n - 1];
-    return l->kept / width * ((width + BLOCK - 1) / BLOCK);
+    return l->kept / l->extent[l->n - 1] * blocks_of(l);
 }
 
 static void run(const qn_call *c, const qn_cpu_step *s, int64_t part, describe_fn describe) {
