@@ -1,6 +1,9 @@
 /* pool, pool_back and pool_tangent over planes of f32: maximum, minimum, sum, mean. A part takes whole planes, so windows that overlap
  * add up in one order. Products are left to the reference. */
-#include "cpu/kernel.h"
+#include <math.h>
+
+#include "cpu/k_lanes.h"
+#include "cpu/simd/simd_turn.h"
 #include "op/op_convn.h"
 
 typedef struct form {
@@ -144,6 +147,108 @@ static void plane_extrema(const form *f, const float *x, const float *t, float *
         }
 }
 
+/* ---- Values alone, a line of windows at a time: samples that lie above each other are combined first, then neighbours */
+
+enum { LINE = 64, LONGEST = 8, MOST_TAPS = 64 }; /* windows of a line; the strides and windows this is for */
+
+static int is_lined(const form *f) {
+    return f->of[0].stride <= LONGEST && f->of[0].taps <= MOST_TAPS && f->of[0].out * 2 >= VF_N;
+}
+
+/* Of extrema NaN stays, and is taken from b. */
+QN_INLINE vf both(int reduction, vf a, vf b) {
+    if (reduction == QN_REDUCE_max) return vf_select(b != b, b, vf_max(b, a));
+    return reduction == QN_REDUCE_min ? vf_select(b != b, b, vf_min(b, a)) : a + b;
+}
+
+/* Samples [start, start + n) of all rows under the windows, as one row; where there are none, what changes nothing. */
+QN_INLINE void flatten(const form *f, const float *plane, const under *u, int64_t start, int64_t n, int reduction, float *to) {
+    const qn_window *w = &f->of[0];
+    int64_t low = start < 0 ? 0 : start, high = start + n < w->in ? start + n : w->in, i, top = f->of[1].in * w->in;
+    float nothing = reduction == QN_REDUCE_max ? -INFINITY : reduction == QN_REDUCE_min ? INFINITY : 0.0f;
+    for (i = 0; i < low - start; i++) to[i] = nothing;
+    for (i = low; i < high; i += VF_N) {
+        const float *column = plane + u->first[2] * top + i;
+        vf v = qn_lanes_at(QN_DTYPE_F32, (const char *)(column + u->first[1] * w->in), 0, high - i);
+        for (int64_t z = u->first[2]; z < u->last[2]; z++, column += top)
+            for (int64_t y = u->first[1] + (z == u->first[2]); y < u->last[1]; y++)
+                v = both(reduction, v, qn_lanes_at(QN_DTYPE_F32, (const char *)(column + y * w->in), 0, high - i));
+        vf_store(to + (i - start), v);
+    }
+    for (i = high - start; i < n; i++) to[i] = nothing;
+}
+
+/* VF_N windows whose samples begin at `from`. */
+QN_INLINE vf across(const float *from, int64_t stride, int64_t taps, int reduction) {
+    if (stride == 1) {
+        vf v = vf_load(from);
+        for (int64_t x = 1; x < taps; x++) v = both(reduction, v, vf_load(from + x));
+        return v;
+    }
+    if (stride == 2) {
+        vf a = vf_load(from), b = vf_load(from + VF_N), v = vf_even(a, b);
+        for (int64_t x = 1; x < taps; x++) {
+            if (x & 1) v = both(reduction, v, vf_odd(a, b));
+            else {
+                a = vf_load(from + x);
+                b = vf_load(from + x + VF_N);
+                v = both(reduction, v, vf_even(a, b));
+            }
+        }
+        return v;
+    }
+    float t[VF_N];
+    for (int i = 0; i < VF_N; i++) t[i] = from[i * stride];
+    vf v = vf_load(t);
+    for (int64_t x = 1; x < taps; x++) {
+        for (int i = 0; i < VF_N; i++) t[i] = from[i * stride + x];
+        v = both(reduction, v, vf_load(t));
+    }
+    return v;
+}
+
+/* Windows [first, first + n) of the row that u is in. Samples are read where they lie if there is one row of them, without an end. */
+QN_INLINE void pool_line(const form *f, const float *plane, under *u, int64_t first, int64_t n, int reduction, float *y) {
+    const qn_window *w = &f->of[0];
+    float line[LINE * LONGEST + MOST_TAPS + VF_N], count[LINE];
+    int64_t start = qn_window_sample(w, first, 0), reach = (n + VF_N - 1) / VF_N * VF_N * w->stride + w->taps - 1;
+    int inside = start >= 0 && start + (n - 1) * w->stride + w->taps <= w->in;
+    const float *from = line;
+    if (start < 0 || start + reach > w->in || u->last[2] - u->first[2] > 1 || u->last[1] - u->first[1] > 1)
+        flatten(f, plane, u, start, reach, reduction, line);
+    else from = plane + (u->first[2] * f->of[1].in + u->first[1]) * w->in + start;
+    for (int64_t i = 0; reduction == QN_REDUCE_mean && !inside && i < n; i++) {
+        inner_axis(f, first + i, u);
+        count[i] = u->count;
+    }
+    for (int64_t i = 0; i < n; i += VF_N) {
+        vf v = across(from + i * w->stride, w->stride, w->taps, reduction);
+        if (reduction == QN_REDUCE_mean)
+            v /= inside ? vf_set1(u->rows * (float)w->taps) : qn_lanes_at(QN_DTYPE_F32, (char *)count, i, n);
+        qn_lanes_put_at(QN_DTYPE_F32, (char *)y, i, v, n);
+    }
+}
+
+QN_INLINE void pool_lines(const form *f, const float *plane, int reduction, float *y) {
+    under u;
+    int64_t wide = f->of[0].out;
+    for (int64_t d = 0; d < f->of[2].out; d++)
+        for (int64_t h = 0; h < f->of[1].out; h++, y += wide) {
+            outer_axes(f, d, h, &u);
+            for (int64_t first = 0; first < wide; first += LINE)
+                pool_line(f, plane, &u, first, wide - first < LINE ? wide - first : LINE, reduction, y + first);
+        }
+}
+
+static void plane_values(const form *f, const float *x, float *y) {
+    switch (f->reduction) {
+    case QN_REDUCE_max: pool_lines(f, x, QN_REDUCE_max, y); break;
+    case QN_REDUCE_min: pool_lines(f, x, QN_REDUCE_min, y); break;
+    case QN_REDUCE_mean: pool_lines(f, x, QN_REDUCE_mean, y); break;
+    default: pool_lines(f, x, QN_REDUCE_sum, y);
+    }
+}
+
 /* ---- Sums */
 
 static float total(const form *f, const float *x, const under *u) {
@@ -166,7 +271,8 @@ static void run_pool(const qn_call *c, const qn_cpu_step *s, int phase, int64_t 
         const float *x = tangent ? (const float *)(const void *)qn_at(c->src[1], plane * f.in * 4) : t;
         float *y = (float *)(void *)qn_at(c->dst[0], plane * f.out * 4);
         under u;
-        if (is_extremum(&f)) plane_extrema(&f, x, tangent ? t : NULL, y, NULL, NULL);
+        if (is_lined(&f) && !(tangent && is_extremum(&f))) plane_values(&f, t, y);
+        else if (is_extremum(&f)) plane_extrema(&f, x, tangent ? t : NULL, y, NULL, NULL);
         else EACH_WINDOW(&f, u, o) y[o] = total(&f, t, &u);
     }
 }
