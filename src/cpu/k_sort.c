@@ -1,13 +1,14 @@
 /* argsort, top_k, top_k_pairs, knn and argmax over rows of f32, arg_reduce along any axis. An element and its index make one
  * number of 64 bits whose order is the op's order (NaN above everything, both zeros equal, equal keys by ascending index), so
  * no algorithm can change the result: all of a row is sorted by the bytes of the key, the few first are kept in a heap behind
- * a filter of vectors. */
+ * a filter of vectors, or found one after the other where the row is short. */
 #include <math.h>
 
 #include "cpu/k_sort.h"
+#include "cpu/k_lanes.h"
 #include "cpu/simd/simd_dot.h"
 
-enum { PARTS = 8, FEW = 48, HEAP_SHARE = 16 };
+enum { PARTS = 8, FEW = 48, HEAP_SHARE = 16, SHORT = 512, PICKS = 16 };
 
 /* ---- All of a row */
 
@@ -77,8 +78,41 @@ static int any_lane(vi mask) {
     return any != 0;
 }
 
+/* ---- The first k of a short row, such as a router's: the largest is found k times, without a branch that would be guessed */
+
+static int is_short(int64_t k, int64_t n) { return n <= SHORT && k <= PICKS && 2 * k <= n; }
+
+/* 0: the heap must do it, since there is NaN, or what is taken out could not be told from what is there. */
+static int pick_first(const float *x, int64_t n, int64_t k, uint64_t *items) {
+    static const float lanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    float left[SHORT + VF_N];
+    vf nothing = vf_set1(-INFINITY), lane = vf_load(lanes);
+    vi nan = vi_set1(0);
+    for (int64_t i = 0; i < n; i += VF_N) {
+        vf v = qn_lanes_at(QN_DTYPE_F32, (const char *)x, i, n);
+        nan |= v != v;
+        vf_store(left + i, vf_select(lane < vf_set1((float)(n - i)), v, nothing));
+    }
+    if (any_lane(nan)) return 0;
+    for (int64_t j = 0; j < k; j++) {
+        vf most = vf_load(left), at = lane;
+        for (int64_t i = VF_N; i < n; i += VF_N) {
+            vf v = vf_load(left + i);
+            at = vf_select(v > most, lane + vf_set1((float)i), at);
+            most = vf_max(v, most);
+        }
+        float largest = vf_largest(most);
+        if (largest == -INFINITY) return 0;
+        int64_t first = -(int64_t)vf_largest(vf_select(most == vf_set1(largest), vf_zero() - at, nothing)); /* of equals */
+        items[j] = qn_sort_item(x[first], first, 1);
+        left[first] = -INFINITY;
+    }
+    return 1;
+}
+
 const uint64_t *qn_sort_first(const float *x, int64_t n, int64_t k, int descending, int64_t skip, uint64_t *heap) {
     int64_t i = 0;
+    if (descending && skip < 0 && is_short(k, n) && pick_first(x, n, k, heap)) return heap;
     for (int64_t have = 0; have < k; i++)
         if (i != skip) heap[have++] = qn_sort_item(x[i], i, descending);
     for (int64_t p = k / 2; p-- > 0;) sink(heap, p, k);
@@ -101,7 +135,7 @@ const uint64_t *qn_sort_first(const float *x, int64_t n, int64_t k, int descendi
 
 /* ---- Rows */
 
-static int by_heap(int64_t k, int64_t n) { return k <= n / HEAP_SHARE; }
+static int by_heap(int64_t k, int64_t n) { return k <= n / HEAP_SHARE || is_short(k, n); }
 static int64_t items_of(int64_t k, int64_t n) { return by_heap(k, n) ? k : 2 * n; }
 
 static void run_rows(const qn_call *c, const qn_cpu_step *s, int64_t part, int descending, int with_values) {
