@@ -35,6 +35,17 @@ static inline void qn_far_ask(const char *y) {
 #endif
 }
 
+/* A copy that asks for what it reads and for where it writes. */
+static inline void qn_far_copy(char *y, const char *x, int64_t bytes) {
+    int64_t i = 0;
+    for (; i + VF_N * 4 <= bytes; i += VF_N * 4) {
+        __builtin_prefetch(x + i + QN_FAR_AHEAD, 0, 3);
+        qn_far_ask(y + i + QN_FAR_AHEAD);
+        vf_store((float *)(void *)(y + i), vf_load((const float *)(const void *)(x + i)));
+    }
+    memcpy(y + i, x + i, (size_t)(bytes - i));
+}
+
 static inline int qn_past_is(const qn_tensor *y, const qn_tensor *const *src, int n_src) {
     return qn_past_way(y, src, n_src) == QN_PAST;
 }

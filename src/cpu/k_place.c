@@ -55,7 +55,7 @@ static void shift_row(const char *from, int64_t n, int64_t shift, int wrap, int6
     for (int64_t i = 0, run; i < total; i += run) {
         int64_t at = wrapped(i - shift, n);
         run = n - at < total - i ? n - at : total - i;
-        memcpy(to + i * size, from + at * size, (size_t)(run * size));
+        qn_far_copy(to + i * size, from + at * size, run * size);
     }
 }
 
@@ -112,8 +112,16 @@ int QN_K(pad_back)(const qn_call *c, qn_cpu_step *s) {
 
 /* ---- Mirrored ends of rows */
 
+#define BACKWARDS(size) \
+    for (int64_t i = 0; i < n; i++) memcpy(to + i * (size), from - i * (size), (size_t)(size))
+
+/* Sizes the compiler knows are one load and one store. */
 static void copy_back(const char *from, int64_t size, char *to, int64_t n) {
-    for (int64_t i = 0; i < n; i++) memcpy(to + i * size, from - i * size, (size_t)size);
+    switch (size) {
+    case 2: BACKWARDS(2); break;
+    case 4: BACKWARDS(4); break;
+    default: BACKWARDS(size);
+    }
 }
 
 static void run_mirrored(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
@@ -126,7 +134,7 @@ static void run_mirrored(const qn_call *c, const qn_cpu_step *s, int phase, int6
         const char *from = qn_row(&it, a);
         char *to = qn_row(&it, y);
         copy_back(from + at->left * size, size, to, at->left);
-        memcpy(to + at->left * size, from, (size_t)(n * size));
+        qn_far_copy(to + at->left * size, from, n * size);
         copy_back(from + (n - 2) * size, size, to + (at->left + n) * size, at->right);
     }
 }

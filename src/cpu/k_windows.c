@@ -1,6 +1,7 @@
 /* Images cut into square windows and put together again (win_part, win_unpart), and what attention adds by how far a query is from a key
  * (get_rel_pos, add_rel_pos). Of dense tensors a row of a window is one run of memory on both sides. */
 #include "cpu/k_lanes.h"
+#include "cpu/k_past.h"
 #include "op/op_layout.h"
 
 /* ---- win_part and win_unpart: copies of rows of windows */
@@ -65,16 +66,20 @@ int QN_K(win_unpart)(const qn_call *c, qn_cpu_step *s) {
     return prepare_windows(c, s, "win_unpart rows", run_unpart, &w);
 }
 
-/* ---- get_rel_pos: from key to key the row of the table is the one before */
+/* ---- get_rel_pos: from key to key the row of the table is the one before, so a query has one row and then those of the query before it */
 
 static void run_get_rel_pos(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     const qn_tensor *y = c->dst[0];
     int64_t keys = qn_ne(y, 1), queries = qn_ne(y, 2), row = qn_ne(y, 0) * qn_op_dtype_bytes(y->dtype);
     (void)phase;
-    for (int64_t q = qn_cpu_cut(queries, s->parts[0], part), end = qn_cpu_cut(queries, s->parts[0], part + 1); q < end; q++) {
+    int64_t first = qn_cpu_cut(queries, s->parts[0], part), end = qn_cpu_cut(queries, s->parts[0], part + 1);
+    for (int64_t q = first; q < end; q++) {
         const char *from = qn_at(c->src[0], (q + keys - 1) * row);
         char *to = qn_at(y, q * keys * row);
-        for (int64_t k = 0; k < keys; k++) memcpy(to + k * row, from - k * row, (size_t)row);
+        memcpy(to, from, (size_t)row);
+        if (q > first) qn_far_copy(to + row, to - keys * row, (keys - 1) * row);
+        else
+            for (int64_t k = 1; k < keys; k++) memcpy(to + k * row, from - k * row, (size_t)row);
     }
 }
 
