@@ -1,8 +1,6 @@
 /* pool, pool_back and pool_tangent over planes of f32: maximum, minimum, sum, mean. A part takes whole planes, so windows that overlap
  * add up in one order. Products are left to the reference. */
-#include <math.h>
-
-#include "cpu/k_lanes.h"
+#include "cpu/k_fold.h"
 #include "cpu/simd/simd_turn.h"
 #include "op/op_convn.h"
 
@@ -155,24 +153,18 @@ static int is_lined(const form *f) {
     return f->of[0].stride <= LONGEST && f->of[0].taps <= MOST_TAPS && f->of[0].out * 2 >= VF_N;
 }
 
-/* Of extrema NaN stays, and is taken from b. */
-QN_INLINE vf both(int reduction, vf a, vf b) {
-    if (reduction == QN_REDUCE_max) return vf_select(b != b, b, vf_max(b, a));
-    return reduction == QN_REDUCE_min ? vf_select(b != b, b, vf_min(b, a)) : a + b;
-}
-
 /* Samples [start, start + n) of all rows under the windows, as one row; where there are none, what changes nothing. */
 QN_INLINE void flatten(const form *f, const float *plane, const under *u, int64_t start, int64_t n, int reduction, float *to) {
     const qn_window *w = &f->of[0];
     int64_t low = start < 0 ? 0 : start, high = start + n < w->in ? start + n : w->in, i, top = f->of[1].in * w->in;
-    float nothing = reduction == QN_REDUCE_max ? -INFINITY : reduction == QN_REDUCE_min ? INFINITY : 0.0f;
+    float nothing = qn_fold_nothing(reduction);
     for (i = 0; i < low - start; i++) to[i] = nothing;
     for (i = low; i < high; i += VF_N) {
         const float *column = plane + u->first[2] * top + i;
         vf v = qn_lanes_at(QN_DTYPE_F32, (const char *)(column + u->first[1] * w->in), 0, high - i);
         for (int64_t z = u->first[2]; z < u->last[2]; z++, column += top)
             for (int64_t y = u->first[1] + (z == u->first[2]); y < u->last[1]; y++)
-                v = both(reduction, v, qn_lanes_at(QN_DTYPE_F32, (const char *)(column + y * w->in), 0, high - i));
+                v = qn_fold(reduction, v, qn_lanes_at(QN_DTYPE_F32, (const char *)(column + y * w->in), 0, high - i));
         vf_store(to + (i - start), v);
     }
     for (i = high - start; i < n; i++) to[i] = nothing;
@@ -182,17 +174,17 @@ QN_INLINE void flatten(const form *f, const float *plane, const under *u, int64_
 QN_INLINE vf across(const float *from, int64_t stride, int64_t taps, int reduction) {
     if (stride == 1) {
         vf v = vf_load(from);
-        for (int64_t x = 1; x < taps; x++) v = both(reduction, v, vf_load(from + x));
+        for (int64_t x = 1; x < taps; x++) v = qn_fold(reduction, v, vf_load(from + x));
         return v;
     }
     if (stride == 2) {
         vf a = vf_load(from), b = vf_load(from + VF_N), v = vf_even(a, b);
         for (int64_t x = 1; x < taps; x++) {
-            if (x & 1) v = both(reduction, v, vf_odd(a, b));
+            if (x & 1) v = qn_fold(reduction, v, vf_odd(a, b));
             else {
                 a = vf_load(from + x);
                 b = vf_load(from + x + VF_N);
-                v = both(reduction, v, vf_even(a, b));
+                v = qn_fold(reduction, v, vf_even(a, b));
             }
         }
         return v;
@@ -202,7 +194,7 @@ QN_INLINE vf across(const float *from, int64_t stride, int64_t taps, int reducti
     vf v = vf_load(t);
     for (int64_t x = 1; x < taps; x++) {
         for (int i = 0; i < VF_N; i++) t[i] = from[i * stride + x];
-        v = both(reduction, v, vf_load(t));
+        v = qn_fold(reduction, v, vf_load(t));
     }
     return v;
 }

@@ -1,29 +1,9 @@
-/* Sums over any axes of dense f32: reduce (sum and mean), repeat_back, sum_rows, sum, mean; and count_equal. Axes that are summed and
- * axes that stay are merged with their neighbours; what is left is at most a few alternating groups, of which the innermost decides
- * the loop. */
-#include "cpu/kernel.h"
+/* Sums over any axes of dense f32: reduce (sum and mean), repeat_back, sum_rows, sum, mean; and count_equal. */
+#include "cpu/k_axes.h"
 #include "cpu/simd/simd_wide.h"
 
-/* BLOCK: most columns that are summed at a time. AHEAD: elements before they are read, a line is asked for. */
-enum { GROUPS = QN_MAX_RANK, BLOCK = 256, PIECE = 1 << 14, AHEAD = 1024 };
-
-/* Groups from the first axis to the last; those that stay, in order, are the output. */
-typedef struct layout {
-    int n;
-    int64_t extent[GROUPS];
-    int summed[GROUPS];
-    int64_t kept; /* elements of the output */
-} layout;
-
-static void add_group(layout *l, int64_t extent, int summed) {
-    if (extent == 1) return;
-    if (!summed) l->kept *= extent;
-    if (l->n && l->summed[l->n - 1] == summed) l->extent[l->n - 1] *= extent;
-    else {
-        l->extent[l->n] = extent;
-        l->summed[l->n++] = summed;
-    }
-}
+/* AHEAD: elements before they are read, a line is asked for. */
+enum { PIECE = 1 << 14, AHEAD = 1024 };
 
 /* Sums of `width` neighbours in the output, the innermost group staying: rows are added one after the other. All sums are of doubles:
  * where terms cancel, a sum of floats would be left with its own roundings. */
@@ -74,79 +54,39 @@ static double add_up(const float *x, int64_t n) {
     return vd_sum((a + b) + (c + d)) + rest;
 }
 
-/* Walks the summed groups but those from `inner` on; calls for each place with the offset of its first element. */
-typedef struct walk {
-    int64_t index[GROUPS];
-} walk;
-
-static int next_place(const layout *l, int inner, walk *w, int summed) {
-    for (int i = inner - 1; i >= 0; i--) {
-        if (l->summed[i] != summed) continue;
-        if (++w->index[i] < l->extent[i]) return 1;
-        w->index[i] = 0;
-    }
-    return 0;
-}
-
-static int64_t offset_of(const layout *l, int inner, const walk *w, int64_t below) {
-    int64_t at = 0;
-    for (int i = 0; i < inner; i++) at = at * l->extent[i] + w->index[i];
-    return at * below;
-}
-
-/* Output numbers: place `n` of the groups that stay before `inner`. */
-static walk kept_place(const layout *l, int inner, int64_t n) {
-    walk w = {{0}};
-    for (int i = inner - 1; i >= 0; i--)
-        if (!l->summed[i]) {
-            w.index[i] = n % l->extent[i];
-            n /= l->extent[i];
-        }
-    return w;
-}
-
-/* Long stretches of a row are read faster; short ones are for where there would be too few to share. */
-static int64_t block_of(const layout *l) { return l->kept >= 16 * BLOCK ? BLOCK : BLOCK / 4; }
-static int64_t blocks_of(const layout *l) { return (l->extent[l->n - 1] + block_of(l) - 1) / block_of(l); }
-
-static void sum_columns(const layout *l, const float *x, float *y, int64_t block, double scale) {
+static void sum_columns(const qn_axes *l, const float *x, float *y, int64_t block, double scale) {
     int inner = l->n - 1, above = inner > 0 ? inner - 1 : 0; /* neighbouring groups differ, so the one above is summed */
-    int64_t width = l->extent[inner], per = blocks_of(l), first = block % per * block_of(l);
+    int64_t width = l->extent[inner], per = qn_axes_blocks(l), first = block % per * qn_axes_block(l);
     int64_t rows = inner > 0 ? l->extent[above] : 1;
-    int some = (int)(width - first < block_of(l) ? width - first : block_of(l));
-    walk w = kept_place(l, above, block / per);
-    double sum[BLOCK] = {0};
-    do add_rows(sum, x + offset_of(l, above, &w, rows * width) + first, width, rows, some);
-    while (next_place(l, above, &w, 1));
+    int some = (int)(width - first < qn_axes_block(l) ? width - first : qn_axes_block(l));
+    qn_axes_place w = qn_axes_kept(l, above, block / per);
+    double sum[QN_AXES_BLOCK] = {0};
+    do add_rows(sum, x + qn_axes_offset(l, above, &w, rows * width) + first, width, rows, some);
+    while (qn_axes_next(l, above, &w, 1));
     for (int i = 0; i < some; i++) y[block / per * width + first + i] = (float)(sum[i] * scale);
 }
 
-static void sum_runs(const layout *l, const float *x, float *y, int64_t n, double scale) {
+static void sum_runs(const qn_axes *l, const float *x, float *y, int64_t n, double scale) {
     int inner = l->n - 1;
-    walk w = kept_place(l, inner, n);
+    qn_axes_place w = qn_axes_kept(l, inner, n);
     double sum = 0;
-    do sum += add_up(x + offset_of(l, inner, &w, l->extent[inner]), l->extent[inner]);
-    while (next_place(l, inner, &w, 1));
+    do sum += add_up(x + qn_axes_offset(l, inner, &w, l->extent[inner]), l->extent[inner]);
+    while (qn_axes_next(l, inner, &w, 1));
     y[n] = (float)(sum * scale);
 }
 
-typedef int (*describe_fn)(const qn_call *c, layout *l, double *scale);
-
-static int64_t units_of(const layout *l) {
-    if (l->n == 0 || l->summed[l->n - 1]) return l->kept;
-    return l->kept / l->extent[l->n - 1] * blocks_of(l);
-}
+typedef int (*describe_fn)(const qn_call *c, qn_axes *l, double *scale);
 
 static void run(const qn_call *c, const qn_cpu_step *s, int64_t part, describe_fn describe) {
-    layout l;
+    qn_axes l;
     double scale;
     if (!describe(c, &l, &scale)) return;
     const float *x = (const float *)(const void *)qn_at(c->src[0], 0);
     float *y = (float *)(void *)qn_at(c->dst[0], 0);
-    int64_t units = units_of(&l), end = qn_cpu_cut(units, s->parts[0], part + 1);
+    int64_t units = qn_axes_units(&l), end = qn_cpu_cut(units, s->parts[0], part + 1);
     for (int64_t u = qn_cpu_cut(units, s->parts[0], part); u < end; u++) {
         if (l.n == 0) y[u] = (float)((double)x[u] * scale);
-        else if (l.summed[l.n - 1]) sum_runs(&l, x, y, u, scale);
+        else if (l.gone[l.n - 1]) sum_runs(&l, x, y, u, scale);
         else sum_columns(&l, x, y, u, scale);
     }
 }
@@ -177,59 +117,53 @@ static int prepare_pieces(qn_cpu_step *s, int64_t n, int is_mean) {
 }
 
 static int prepare(const qn_call *c, qn_cpu_step *s, describe_fn describe, qn_cpu_run_fn fn) {
-    layout l;
+    qn_axes l;
     double scale;
     const qn_tensor *x = c->src[0], *y = c->dst[0];
     if (x->dtype != QN_DTYPE_F32 || y->dtype != QN_DTYPE_F32 || !qn_cpu_is_dense(x) || !qn_cpu_is_dense(y)) return 0;
     if (qn_tensor_count(x) == 0 || qn_tensor_count(y) == 0 || !describe(c, &l, &scale)) return 0;
-    if (l.n == 1 && l.summed[0] && l.extent[0] >= 4 * PIECE) return prepare_pieces(s, l.extent[0], scale < 1.0);
-    int64_t units = units_of(&l);
+    if (l.n == 1 && l.gone[0] && l.extent[0] >= 4 * PIECE) return prepare_pieces(s, l.extent[0], scale < 1.0);
+    int64_t units = qn_axes_units(&l);
     return qn_cpu_by_rows(s, "sums", fn, units, 4.0 * (double)qn_tensor_count(x) / (double)units, 0);
 }
 
 /* ---- The ops: which axes are summed */
 
-static int describe_reduce(const qn_call *c, layout *l, double *scale) {
-    const qn_attr_reduce *at = c->attr;
-    const qn_tensor *x = c->src[0];
-    unsigned named = at->axes.rank ? 0 : ~0u;
-    if (c->subop != QN_REDUCE_sum && c->subop != QN_REDUCE_mean) return 0;
-    for (int i = 0; i < at->axes.rank; i++) named |= 1u << (at->axes.d[i] < 0 ? at->axes.d[i] + x->rank : at->axes.d[i]);
-    *l = (layout){.kept = 1};
-    for (int i = 0; i < x->rank; i++) add_group(l, x->shape[i], (int)(named >> i & 1));
-    *scale = c->subop == QN_REDUCE_mean ? (double)l->kept / (double)qn_tensor_count(x) : 1.0;
+static int describe_reduce(const qn_call *c, qn_axes *l, double *scale) {
+    *l = qn_axes_of_reduce(c);
+    *scale = c->subop == QN_REDUCE_mean ? (double)l->kept / (double)qn_tensor_count(c->src[0]) : 1.0;
     return 1;
 }
 
 /* Tiles that cover an axis whole, or one element of it. */
-static int describe_repeat_back(const qn_call *c, layout *l, double *scale) {
+static int describe_repeat_back(const qn_call *c, qn_axes *l, double *scale) {
     const qn_tensor *g = c->src[0], *y = c->dst[0];
-    *l = (layout){.kept = 1};
+    *l = (qn_axes){.kept = 1};
     *scale = 1;
     for (int k = g->rank - 1; k >= 0; k--) {
         if (qn_ne(y, k) != qn_ne(g, k) && qn_ne(y, k) != 1) return 0;
-        add_group(l, qn_ne(g, k), qn_ne(y, k) != qn_ne(g, k));
+        qn_axes_add(l, qn_ne(g, k), qn_ne(y, k) != qn_ne(g, k));
     }
     return 1;
 }
 
-static int describe_rows(const qn_call *c, layout *l, double *scale) {
+static int describe_rows(const qn_call *c, qn_axes *l, double *scale) {
     const qn_tensor *x = c->src[0];
-    *l = (layout){.kept = 1};
-    for (int i = 0; i < x->rank; i++) add_group(l, x->shape[i], i == x->rank - 1);
+    *l = (qn_axes){.kept = 1};
+    for (int i = 0; i < x->rank; i++) qn_axes_add(l, x->shape[i], i == x->rank - 1);
     *scale = 1;
     return 1;
 }
 
-static int describe_mean(const qn_call *c, layout *l, double *scale) {
+static int describe_mean(const qn_call *c, qn_axes *l, double *scale) {
     describe_rows(c, l, scale);
     *scale = 1.0 / (double)qn_ne(c->src[0], 0);
     return 1;
 }
 
-static int describe_all(const qn_call *c, layout *l, double *scale) {
-    *l = (layout){.kept = 1};
-    add_group(l, qn_tensor_count(c->src[0]), 1);
+static int describe_all(const qn_call *c, qn_axes *l, double *scale) {
+    *l = (qn_axes){.kept = 1};
+    qn_axes_add(l, qn_tensor_count(c->src[0]), 1);
     *scale = 1;
     return 1;
 }
@@ -240,11 +174,17 @@ static int describe_all(const qn_call *c, layout *l, double *scale) {
         run(c, s, part, describe);                                                          \
     }                                                                                       \
     int QN_K(op)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, describe, run_##op); }
-KERNEL(reduce, describe_reduce)
+KERNEL(sum_axes, describe_reduce)
 KERNEL(repeat_back, describe_repeat_back)
 KERNEL(sum_rows, describe_rows)
 KERNEL(mean, describe_mean)
 KERNEL(sum, describe_all)
+
+int QN_K(fold)(const qn_call *c, qn_cpu_step *s); /* k_fold.c */
+
+int QN_K(reduce)(const qn_call *c, qn_cpu_step *s) {
+    return c->subop == QN_REDUCE_sum || c->subop == QN_REDUCE_mean ? QN_K(sum_axes)(c, s) : QN_K(fold)(c, s);
+}
 
 /* ---- count_equal: parts count apart, and a second phase adds up */
 

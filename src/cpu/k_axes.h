@@ -1,0 +1,82 @@
+/* Reductions over any axes of a dense tensor: axes that go and axes that stay are merged with their neighbours; what is left is at most
+ * a few alternating groups, of which the innermost decides the loop. */
+#ifndef QN_CPU_K_AXES_H
+#define QN_CPU_K_AXES_H
+
+#include "cpu/kernel.h"
+
+/* BLOCK: most columns that are reduced at a time. */
+enum { QN_AXES_GROUPS = QN_MAX_RANK, QN_AXES_BLOCK = 256 };
+
+/* Groups from the first axis to the last; those that stay, in order, are the output. */
+typedef struct qn_axes {
+    int n;
+    int64_t extent[QN_AXES_GROUPS];
+    int gone[QN_AXES_GROUPS];
+    int64_t kept; /* elements of the output */
+} qn_axes;
+
+static inline void qn_axes_add(qn_axes *l, int64_t extent, int gone) {
+    if (extent == 1) return;
+    if (!gone) l->kept *= extent;
+    if (l->n && l->gone[l->n - 1] == gone) l->extent[l->n - 1] *= extent;
+    else {
+        l->extent[l->n] = extent;
+        l->gone[l->n++] = gone;
+    }
+}
+
+/* A place in the groups before `inner`: the next one of those that go (or stay), and where its first element is. */
+typedef struct qn_axes_place {
+    int64_t index[QN_AXES_GROUPS];
+} qn_axes_place;
+
+static inline int qn_axes_next(const qn_axes *l, int inner, qn_axes_place *w, int gone) {
+    for (int i = inner - 1; i >= 0; i--) {
+        if (l->gone[i] != gone) continue;
+        if (++w->index[i] < l->extent[i]) return 1;
+        w->index[i] = 0;
+    }
+    return 0;
+}
+
+static inline int64_t qn_axes_offset(const qn_axes *l, int inner, const qn_axes_place *w, int64_t below) {
+    int64_t at = 0;
+    for (int i = 0; i < inner; i++) at = at * l->extent[i] + w->index[i];
+    return at * below;
+}
+
+/* Output numbers: place `n` of the groups that stay before `inner`. */
+static inline qn_axes_place qn_axes_kept(const qn_axes *l, int inner, int64_t n) {
+    qn_axes_place w = {{0}};
+    for (int i = inner - 1; i >= 0; i--)
+        if (!l->gone[i]) {
+            w.index[i] = n % l->extent[i];
+            n /= l->extent[i];
+        }
+    return w;
+}
+
+/* Long stretches of a row are read faster; short ones are for where there would be too few to share. */
+static inline int64_t qn_axes_block(const qn_axes *l) {
+    return l->kept >= 16 * QN_AXES_BLOCK ? QN_AXES_BLOCK : QN_AXES_BLOCK / 4;
+}
+static inline int64_t qn_axes_blocks(const qn_axes *l) { return (l->extent[l->n - 1] + qn_axes_block(l) - 1) / qn_axes_block(l); }
+
+static inline int64_t qn_axes_units(const qn_axes *l) {
+    if (l->n == 0 || l->gone[l->n - 1]) return l->kept;
+    return l->kept / l->extent[l->n - 1] * qn_axes_blocks(l);
+}
+
+/* The groups of `reduce`. */
+static inline qn_axes qn_axes_of_reduce(const qn_call *c) {
+    const qn_attr_reduce *at = c->attr;
+    const qn_tensor *x = c->src[0];
+    unsigned named = at->axes.rank ? 0 : ~0u;
+    for (int i = 0; i < at->axes.rank; i++) named |= 1u << (at->axes.d[i] < 0 ? at->axes.d[i] + x->rank : at->axes.d[i]);
+    qn_axes l = {.kept = 1};
+    for (int i = 0; i < x->rank; i++) qn_axes_add(&l, x->shape[i], (int)(named >> i & 1));
+    return l;
+}
+
+#endif
