@@ -77,83 +77,135 @@ int QN_K(get_rows)(const qn_call *c, qn_cpu_step *s) {
     return qn_cpu_by_rows(s, "get_rows", run_get, units, 8.0 * (double)qn_tensor_count(y) / (double)units, 0);
 }
 
-/* ---- set_rows: where several rows go to one place the last stays, so a part takes its columns of all rows, in their order. */
+/* ---- set_rows and store_rows: where several rows go to one place the last stays. Indices that rise, as those of a cache do, name no
+ * place twice, and parts take rows; otherwise a part takes its columns of all rows, in their order. */
 
-static void set_columns(const qn_call *c, int64_t unit, int64_t pieces) {
+/* n elements from the first of each row. */
+static void set_rows(const qn_call *c, int64_t batch, int64_t row, int64_t end, int64_t first, int64_t n) {
     const qn_tensor *b = c->src[1], *idx = c->src[2], *y = c->dst[0];
-    int64_t batch = unit / pieces, first = unit % pieces * PIECE, wide = qn_ne(b, 0),
-            n = wide - first < PIECE ? wide - first : PIECE;
     int64_t from = batch_at(b, batch, b, 2) + bytes_of(b, first), to = batch_at(b, batch, y, 2) + bytes_of(y, first);
     int64_t indices = batch_at(b, batch, idx, 1);
-    for (int64_t i = 0; i < qn_ne(b, 1); i++) {
-        int64_t row = index_at(idx, indices, i);
-        qn_copy_row(b->dtype, qn_at(b, from + i * qn_nb(b, 1)), y->dtype, qn_at(y, to + row * qn_nb(y, 1)), n);
+    for (; row < end; row++)
+        qn_copy_row(b->dtype, qn_at(b, from + row * qn_nb(b, 1)), y->dtype,
+                    qn_at(y, to + index_at(idx, indices, row) * qn_nb(y, 1)), n);
+}
+
+static int is_rising(const qn_tensor *idx) {
+    qn_rows it;
+    for (qn_rows_begin(&it, idx->rank, idx->shape); it.live; qn_rows_next(&it)) {
+        int64_t at = qn_row(&it, idx) - qn_at(idx, 0);
+        for (int64_t i = 1; i < it.n; i++)
+            if (index_at(idx, at, i) <= index_at(idx, at, i - 1)) return 0;
+    }
+    return 1;
+}
+
+static int64_t pieces_of(const qn_tensor *b) { return (qn_ne(b, 0) + PIECE - 1) / PIECE; }
+
+/* The only phase where there is one row: a cache gets one for each token, which must not cost what the cache would. */
+static void run_whole(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    const qn_tensor *b = c->src[1];
+    int64_t rows = qn_ne(b, 1), wide = qn_ne(b, 0), all = batches_of(b) * rows, parts = s->parts[phase];
+    for (int64_t u = qn_cpu_cut(all, parts, part), end = qn_cpu_cut(all, parts, part + 1), some; u < end; u += some) {
+        some = rows - u % rows < end - u ? rows - u % rows : end - u;
+        set_rows(c, u / rows, u % rows, u % rows + some, 0, wide);
     }
 }
 
-/* The last phase, and the only one of store_rows, which is always in place: one row for a cache must not cost what the cache would. */
-static void run_store(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+static void run_columns(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     const qn_tensor *b = c->src[1];
-    int64_t pieces = (qn_ne(b, 0) + PIECE - 1) / PIECE, units = batches_of(b) * pieces, parts = s->parts[phase];
-    for (int64_t u = qn_cpu_cut(units, parts, part), end = qn_cpu_cut(units, parts, part + 1); u < end; u++)
-        set_columns(c, u, pieces);
+    int64_t pieces = pieces_of(b), all = batches_of(b) * pieces, parts = s->parts[phase];
+    for (int64_t u = qn_cpu_cut(all, parts, part), end = qn_cpu_cut(all, parts, part + 1); u < end; u++) {
+        int64_t first = u % pieces * PIECE, rest = qn_ne(b, 0) - first;
+        set_rows(c, u / pieces, 0, qn_ne(b, 1), first, rest < PIECE ? rest : PIECE);
+    }
 }
 
-/* The first phase copies what stays, unless it is there. */
+/* The first phase looks at the indices, and copies what stays unless it is there. */
 static void run_set(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    int32_t *rising = c->workspace;
     qn_copy_loops l;
-    if (phase == 1) run_store(c, s, phase, part);
-    else if (!qn_op_in_place(c->dst[0], c->src[0]) && qn_copy_plan(c->dst[0], c->src[0], &l))
+    if (phase == 1) {
+        (*rising ? run_whole : run_columns)(c, s, phase, part);
+        return;
+    }
+    if (part == 0) *rising = is_rising(c->src[2]);
+    if (!qn_op_in_place(c->dst[0], c->src[0]) && qn_copy_plan(c->dst[0], c->src[0], &l))
         qn_copy_units(&l, qn_cpu_cut(l.units, s->parts[0], part), qn_cpu_cut(l.units, s->parts[0], part + 1));
 }
 
+/* Always in place. */
 int QN_K(store_rows)(const qn_call *c, qn_cpu_step *s) {
     const qn_tensor *b = c->src[1], *y = c->dst[0];
     if (qn_tensor_count(b) == 0 || !row_is_dense(b) || !row_is_dense(y) || !qn_copy_can(b->dtype, y->dtype)) return 0;
-    int64_t units = batches_of(b) * ((qn_ne(b, 0) + PIECE - 1) / PIECE);
-    return qn_cpu_by_rows(s, "set_rows", run_store, units, 8.0 * (double)qn_tensor_count(b) / (double)units, 0);
+    int one = qn_ne(b, 1) == 1;
+    qn_cpu_by_rows(s, "set_rows", one ? run_whole : run_set, batches_of(b) * qn_ne(b, 1), 8.0 * (double)qn_ne(b, 0), 0);
+    if (one) return 1;
+    s->n_phases = 2;
+    s->parts[1] = s->parts[0];
+    s->parts[0] = 1;
+    s->workspace = sizeof(int32_t);
+    return 1;
 }
 
 int QN_K(set_rows)(const qn_call *c, qn_cpu_step *s) {
     const qn_tensor *y = c->dst[0];
     qn_copy_loops l;
     if (!QN_K(store_rows)(c, s) || !qn_copy_plan(y, c->src[0], &l)) return 0;
+    if (s->n_phases == 1) s->parts[1] = s->parts[0];
     s->run = run_set;
     s->n_phases = 2;
-    s->parts[1] = s->parts[0];
     s->parts[0] = qn_cpu_parts(l.units, 8.0 * (double)qn_tensor_count(y) / (double)l.units, 0);
+    s->workspace = sizeof(int32_t);
     return 1;
 }
 
-/* ---- get_rows_back and scatter_add_rows: rows that go to one place add up in their order, so a part takes columns again. */
+/* ---- get_rows_back and scatter_add_rows: rows that go to one place add up in their order, so a part has places, and looks through all
+ * indices for them. */
 
-static void add_columns(const qn_call *c, int64_t unit, int64_t pieces) {
+enum { LOOKS = 128 }; /* a row has so many elements for each part that looks at its index */
+
+static void add_row(float *sum, const float *row, int64_t n, const char *next) {
+    int64_t k = 0;
+    for (; k + VF_N <= n; k += VF_N) {
+        qn_far_ask(next + k * 4);
+        vf_store(sum + k, vf_load(sum + k) + vf_load(row + k));
+    }
+    for (; k < n; k++) sum[k] += row[k];
+}
+
+/* The row from number i on that goes to one of the places [first, end); `rows` if none does. */
+static int64_t find_place(const qn_tensor *idx, int64_t at, int64_t i, int64_t rows, int64_t first, int64_t end) {
+    for (; i < rows; i++) {
+        int64_t place = index_at(idx, at, i);
+        if (place >= first && place < end) break;
+    }
+    return i;
+}
+
+/* Places [first, end) of a batch. Where the next row goes is asked for. */
+static void add_rows(const qn_call *c, int64_t batch, int64_t first, int64_t end) {
     const qn_tensor *g = c->src[0], *idx = c->src[1], *y = c->dst[0];
-    int64_t batch = unit / pieces, first = unit % pieces * PIECE, wide = qn_ne(g, 0);
-    int64_t n = wide - first < PIECE ? wide - first : PIECE, indices = batch_at(g, batch, idx, 1);
-    int64_t from = batch_at(g, batch, g, 2) + first * 4, to = batch_at(g, batch, y, 2) + first * 4;
-    if (qn_nb(y, 1) == n * 4) memset(qn_at(y, to), 0, (size_t)(n * 4 * qn_ne(y, 1)));
+    int64_t n = qn_ne(g, 0), rows = qn_ne(g, 1), indices = batch_at(g, batch, idx, 1);
+    int64_t from = batch_at(g, batch, g, 2), to = batch_at(g, batch, y, 2);
+    if (qn_nb(y, 1) == n * 4) memset(qn_at(y, to + first * n * 4), 0, (size_t)(n * 4 * (end - first)));
     else
-        for (int64_t i = 0; i < qn_ne(y, 1); i++) memset(qn_at(y, to + i * qn_nb(y, 1)), 0, (size_t)n * 4);
-    for (int64_t i = 0; i < qn_ne(g, 1); i++) {
-        int64_t later = i + 1 < qn_ne(g, 1) ? i + 1 : i; /* where the next row goes is asked for */
-        const char *next = qn_at(y, to + index_at(idx, indices, later) * qn_nb(y, 1));
-        float *sum = (float *)(void *)qn_at(y, to + index_at(idx, indices, i) * qn_nb(y, 1));
-        const float *row = (const float *)(const void *)qn_at(g, from + i * qn_nb(g, 1));
-        int64_t k = 0;
-        for (; k + VF_N <= n; k += VF_N) {
-            qn_far_ask(next + k * 4);
-            vf_store(sum + k, vf_load(sum + k) + vf_load(row + k));
-        }
-        for (; k < n; k++) sum[k] += row[k];
+        for (int64_t i = first; i < end; i++) memset(qn_at(y, to + i * qn_nb(y, 1)), 0, (size_t)n * 4);
+    for (int64_t i = find_place(idx, indices, 0, rows, first, end), next; i < rows; i = next) {
+        next = find_place(idx, indices, i + 1, rows, first, end);
+        char *sum = qn_at(y, to + index_at(idx, indices, i) * qn_nb(y, 1));
+        add_row((float *)(void *)sum, (const float *)(const void *)qn_at(g, from + i * qn_nb(g, 1)), n,
+                next < rows ? qn_at(y, to + index_at(idx, indices, next) * qn_nb(y, 1)) : sum);
     }
 }
 
 static void run_add(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     (void)phase;
-    int64_t pieces = (qn_ne(c->src[0], 0) + PIECE - 1) / PIECE, units = batches_of(c->src[0]) * pieces;
-    int64_t end = qn_cpu_cut(units, s->parts[0], part + 1);
-    for (int64_t u = qn_cpu_cut(units, s->parts[0], part); u < end; u++) add_columns(c, u, pieces);
+    int64_t rows = qn_ne(c->dst[0], 1), all = batches_of(c->src[0]) * rows;
+    for (int64_t u = qn_cpu_cut(all, s->parts[0], part), end = qn_cpu_cut(all, s->parts[0], part + 1), some; u < end; u += some) {
+        some = rows - u % rows < end - u ? rows - u % rows : end - u;
+        add_rows(c, u / rows, u % rows, u % rows + some);
+    }
 }
 
 /* All batches of y are those of g, so that each is cleared once. */
@@ -163,9 +215,11 @@ static int prepare_add(const qn_call *c, qn_cpu_step *s) {
     if (!row_is_dense(g) || !row_is_dense(y)) return 0;
     for (int k = 2; k < g->rank || k < y->rank; k++)
         if (qn_ne(g, k) != qn_ne(y, k)) return 0;
-    int64_t units = batches_of(g) * ((qn_ne(g, 0) + PIECE - 1) / PIECE);
-    return qn_cpu_by_rows(s, "rows added up", run_add, units,
-                          8.0 * (double)(qn_tensor_count(g) + qn_tensor_count(y)) / (double)units, 0);
+    int64_t units = batches_of(g) * qn_ne(y, 1), most = batches_of(g) * (qn_ne(g, 0) / LOOKS + 1);
+    qn_cpu_by_rows(s, "rows added up", run_add, units, 8.0 * (double)(qn_tensor_count(g) + qn_tensor_count(y)) / (double)units,
+                   0);
+    if (s->parts[0] > most) s->parts[0] = most;
+    return 1;
 }
 
 int QN_K(get_rows_back)(const qn_call *c, qn_cpu_step *s) { return prepare_add(c, s); }
