@@ -4,9 +4,7 @@
 #include "cpu/k_lanes.h"
 #include "cpu/k_past.h"
 #include "cpu/simd/simd_act.h"
-#include "cpu/simd/simd_math.h"
-#include "cpu/simd/simd_trig.h"
-#include "cpu/simd/simd_wide.h"
+#include "cpu/simd/simd_power.h"
 #include "op/region.h"
 
 enum { TILE = 128, AHEAD = 1024 }; /* elements of a register; bytes before they are read or written, lines are asked for */
@@ -40,6 +38,7 @@ static inline vf truth(vi mask) { return vf_of_bits(mask & vi_bits(vf_set1(1.0f)
 static inline vf larger(vf a, vf b) { return vf_select((a != a) | (a >= b), a, b); }
 static inline vf smaller(vf a, vf b) { return vf_select((a != a) | (a <= b), a, b); }
 static inline vf leaky(vf a, vf slope) { return vf_select((a > vf_zero()) | (a != a), a, a * slope); }
+static inline vf from_tangent(vf y) { return vf_fma(y, y, vf_set1(1.0f)); } /* its slope */
 static inline vf limited(vf a, vf b, vf c) { return vf_select(a < b, b, vf_select(a > c, c, a)); }
 
 STEP(cast, a)
@@ -60,6 +59,8 @@ STEP(mul, a *b)
 STEP(div, a / b)
 STEP(max, vf_select(b != b, b, larger(a, b)))
 STEP(min, vf_select(b != b, b, smaller(a, b)))
+STEP(pow, vf_pow(a, b))
+STEP(mod, vf_mod(a, b))
 STEP(eq, truth(a == b))
 STEP(ne, truth(a != b))
 STEP(lt, truth(a < b))
@@ -71,6 +72,14 @@ STEP(recip, vf_set1(1.0f) / a)
 STEP(erf, vf_erf(a))
 STEP(log1p, vf_log1p(a))
 STEP(round_even, vf_select(vf_abs(a) < vf_set1(8388608.0f), vf_round(a), a))
+STEP(tan, vf_tan(a))
+STEP(atan, vf_atan(a))
+STEP(exp2, vf_exp2(a))
+STEP(log2, vf_log2(a))
+STEP(back_tan, a *from_tangent(vf_tan(b)))
+STEP(back_atan, a / vf_fma(b, b, vf_set1(1.0f)))
+STEP(back_exp2, a *vf_set1(0.693147181f) * vf_exp2(b))
+STEP(back_log2, a *vf_set1(1.44269504f) / b)
 STEP(back_rsqrt, a *vf_set1(-0.5f) / (b * vf_sqrt(b)))
 STEP(back_recip, vf_zero() - a / (b * b))
 STEP(back_erf, a *vf_set1(1.12837917f) * vf_exp(vf_zero() - b * b))
@@ -104,8 +113,9 @@ static step_fn unary_back_of(int subop) {
 }
 
 static step_fn arith_of(int subop) {
-    static const step_fn by[QN_ARITH_COUNT] = {[QN_ARITH_add] = s_add, [QN_ARITH_sub] = s_sub, [QN_ARITH_mul] = s_mul,
-                                               [QN_ARITH_div] = s_div, [QN_ARITH_max] = s_max, [QN_ARITH_min] = s_min};
+    static const step_fn by[QN_ARITH_COUNT] = {
+        [QN_ARITH_add] = s_add, [QN_ARITH_sub] = s_sub, [QN_ARITH_mul] = s_mul, [QN_ARITH_div] = s_div,
+        [QN_ARITH_max] = s_max, [QN_ARITH_min] = s_min, [QN_ARITH_pow] = s_pow, [QN_ARITH_mod] = s_mod};
     return by[subop];
 }
 
@@ -116,20 +126,18 @@ static step_fn compare_of(int subop) {
 }
 
 static step_fn math_of(int subop) {
-    static const step_fn by[QN_MATH_COUNT] = {[QN_MATH_rsqrt] = s_rsqrt,
-                                              [QN_MATH_recip] = s_recip,
-                                              [QN_MATH_erf] = s_erf,
-                                              [QN_MATH_log1p] = s_log1p,
-                                              [QN_MATH_round_even] = s_round_even};
+    static const step_fn by[QN_MATH_COUNT] = {
+        [QN_MATH_rsqrt] = s_rsqrt, [QN_MATH_recip] = s_recip, [QN_MATH_erf] = s_erf,
+        [QN_MATH_log1p] = s_log1p, [QN_MATH_tan] = s_tan,     [QN_MATH_atan] = s_atan,
+        [QN_MATH_exp2] = s_exp2,   [QN_MATH_log2] = s_log2,   [QN_MATH_round_even] = s_round_even};
     return by[subop];
 }
 
 static step_fn math_back_of(int subop) {
-    static const step_fn by[QN_MATH_COUNT] = {[QN_MATH_rsqrt] = s_back_rsqrt,
-                                              [QN_MATH_recip] = s_back_recip,
-                                              [QN_MATH_erf] = s_back_erf,
-                                              [QN_MATH_log1p] = s_back_log1p,
-                                              [QN_MATH_round_even] = s_cast};
+    static const step_fn by[QN_MATH_COUNT] = {
+        [QN_MATH_rsqrt] = s_back_rsqrt, [QN_MATH_recip] = s_back_recip, [QN_MATH_erf] = s_back_erf,
+        [QN_MATH_log1p] = s_back_log1p, [QN_MATH_tan] = s_back_tan,     [QN_MATH_atan] = s_back_atan,
+        [QN_MATH_exp2] = s_back_exp2,   [QN_MATH_log2] = s_back_log2,   [QN_MATH_round_even] = s_cast};
     return by[subop];
 }
 

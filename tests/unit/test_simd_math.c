@@ -45,6 +45,12 @@ static const struct {
     {"log1p", QN_OP_math, QN_MATH_log1p, log1p, -0.9999, 1e30, 2},
     {"erf", QN_OP_math, QN_MATH_erf, erf, -6, 6, 4},
     {"rsqrt", QN_OP_math, QN_MATH_rsqrt, rsqrt, 1e-30, 1e30, 2},
+    {"exp2", QN_OP_math, QN_MATH_exp2, exp2, -125.9, 127.9, 2},
+    {"log2", QN_OP_math, QN_MATH_log2, log2, 1e-30, 1e30, 4},
+    {"atan", QN_OP_math, QN_MATH_atan, atan, -1e6, 1e6, 4},
+    {"atan near 0", QN_OP_math, QN_MATH_atan, atan, -3, 3, 4},
+    {"tan", QN_OP_math, QN_MATH_tan, tan, -1e6, 1e6, 6},
+    {"tan of a turn", QN_OP_math, QN_MATH_tan, tan, -7, 7, 6},
     {"sin", QN_OP_sin, 0, sin, -1e6, 2e6, 2},
     {"cos", QN_OP_cos, 0, cos, -2e6, 1e6, 2},
     {"sin of a turn", QN_OP_sin, 0, sin, -7, 7, 2},
@@ -139,7 +145,70 @@ static void functions_keep_their_bounds(void **state) {
         if (have >> level & 1) check_level(level);
 }
 
+/* ---- Functions of two numbers */
+
+static float z[N];
+
+static double modulo(double a, double b) {
+    double r = fmod(a, b);
+    if (r == 0) return copysign(0, b);
+    return (r < 0) != (b < 0) ? r + b : r;
+}
+
+static void run_pairs(qn_context *context, int sub) {
+    qn_tensor a, b, to;
+    qn_result r;
+    qn_tensor_init(&a, QN_DTYPE_F32, 1, (int64_t[]){N}, x, sizeof x);
+    qn_tensor_init(&b, QN_DTYPE_F32, 1, (int64_t[]){N}, z, sizeof z);
+    qn_tensor_init(&to, QN_DTYPE_F32, 1, (int64_t[]){N}, y, sizeof y);
+    qn_request q = {
+        .size = sizeof q, .version = QN_REQUEST_VERSION, .op = QN_OP_arith, .subop = (uint16_t)sub, .n_src = 2, .n_dst = 1};
+    q.src[0] = &a, q.src[1] = &b, q.dst[0] = &to;
+    assert_int_equal(qn_dispatch(context, &q, &r), QN_OK);
+}
+
+static void check_pairs(qn_context *context, int sub, double (*exact)(double, double), double bound) {
+    run_pairs(context, sub);
+    for (int i = 0; i < N; i++) {
+        double want = exact((double)x[i], (double)z[i]);
+        if (!(ulps(y[i], want) <= bound) || (!isnan(want) && signbit(y[i]) != signbit((float)want)))
+            fail_msg("of %.9g and %.9g it is %.9g, not %.9g", (double)x[i], (double)z[i], (double)y[i], want);
+    }
+}
+
+/* Every pair of numbers with a rule of its own, and pairs from everywhere. */
+static void draw_pairs(double high) {
+    static const float odd[] = {0.0f,        -0.0f,       1,        -1,        2,      -2,     0.5f,  -0.5f,
+                                3,           -3,          INFINITY, -INFINITY, NAN,    1e-40f, 1e30f, -1e30f,
+                                16777217.0f, 16777216.0f, 0.999f,   -7.5f,     1e-30f, 4};
+    enum { ODD = sizeof odd / sizeof *odd };
+    draw(-high, high);
+    memcpy(z, x, sizeof z);
+    for (int i = 0; i < N; i++) z[i] = x[(int)(((uint64_t)i * 40503 + 7) % N)];
+    for (int i = 0; i < ODD * ODD; i++) x[i] = odd[i / ODD], z[i] = odd[i % ODD];
+}
+
+static void pairs_keep_their_rules(void **state) {
+    (void)state;
+    uint32_t have = qn_cpu_levels();
+    for (int level = 0; level < QN_CPU_LEVEL_COUNT; level++) {
+        qn_context *context;
+        if (!(have >> level & 1)) continue;
+        setenv("QUERN_CPU", qn_cpu_level_name(level), 1);
+        assert_int_equal(qn_context_create(NULL, &context), QN_OK);
+        for (double high = 3; high < 1e30; high *= 1e9) {
+            draw_pairs(high);
+            check_pairs(context, QN_ARITH_pow, pow, 1);
+            check_pairs(context, QN_ARITH_mod, modulo, 0.5);
+        }
+        for (int i = 0; i < N; i++) x[i] = fabsf(x[i]), z[i] = z[i] / 1e16f; /* where powers are neither 0 nor infinite */
+        check_pairs(context, QN_ARITH_pow, pow, 1);
+        qn_context_destroy(context);
+        unsetenv("QUERN_CPU");
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(functions_keep_their_bounds)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(functions_keep_their_bounds), cmocka_unit_test(pairs_keep_their_rules)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

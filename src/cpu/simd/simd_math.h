@@ -50,18 +50,24 @@ static inline vf vf_expm1(vf x) {
     return vf_select((x != x) | (x == vf_zero()), x, y);
 }
 
-/* ln of a normal number: m 2^e with m in [sqrt 1/2, sqrt 2), by the series of 2 artanh((m - 1) / (m + 1)). */
-static inline vf vf_log_normal(vf x) {
+/* A normal number as m 2^n with m in [sqrt 1/2, sqrt 2), by the series of 2 artanh((m - 1) / (m + 1)): f = m - 1, and ln m = f - tail,
+ * so that nothing is lost when m is near 1. */
+static inline void vf_log_parts(vf x, vf *n, vf *f, vf *tail) {
     vi bits = (vi)((vu)vi_bits(x) - 0x3f3504f3u);
-    vi e = bits >> 23;
-    vf m = vf_of_bits((bits & vi_set1(0x7fffff)) + vi_set1(0x3f3504f3)), f = m - vf_set1(1.0f), n = vf_from_i(e);
-    vf s = f / (m + vf_set1(1.0f)), q = s * s;
+    vf m = vf_of_bits((bits & vi_set1(0x7fffff)) + vi_set1(0x3f3504f3));
+    *n = vf_from_i(bits >> 23);
+    *f = m - vf_set1(1.0f);
+    vf s = *f / (m + vf_set1(1.0f)), q = s * s;
     vf p = vf_set1(0.222222222f);
     p = vf_fma(p, q, vf_set1(0.285714286f));
     p = vf_fma(p, q, vf_set1(0.4f));
     p = vf_fma(p, q, vf_set1(0.666666667f));
-    /* ln m = f - s (f - q p): 2 s is f - s f, and so nothing is lost when m is near 1 */
-    vf tail = s * (f - q * p);
+    *tail = s * (*f - q * p); /* 2 s is f - s f */
+}
+
+static inline vf vf_log_normal(vf x) {
+    vf n, f, tail;
+    vf_log_parts(x, &n, &f, &tail);
     vf y = f - (tail - n * vf_set1(1.42860677e-6f));
     return vf_fma(n, vf_set1(0.693145752f), y);
 }
