@@ -27,7 +27,8 @@ static const op_case cases[] = {
     {QN_OP_get_rows, 0, 2, QN_DTYPE_F32, 1024, 0, 0, 0}, {QN_OP_mul, 0, 2, QN_DTYPE_F32, 1024, 1, 0, 0},
     {QN_OP_rope, 0, 2, QN_DTYPE_F32, 1024, 0, 1024, 0},  {QN_OP_soft_max, 0, 1, QN_DTYPE_F32, 16, 0, 0, 0},
     {QN_OP_rope, 0, 2, QN_DTYPE_F32, 1024, 0, 1024, 2},  {QN_OP_rope, 0, 2, QN_DTYPE_F32, 1024, 0, 0, 2},
-    {QN_OP_cumsum, 0, 1, QN_DTYPE_F32, 1024, 0, 0, 0},
+    {QN_OP_cumsum, 0, 1, QN_DTYPE_F32, 1024, 0, 0, 0},   {QN_OP_sqr, 0, 1, QN_DTYPE_F32, 0, 0, 0, 0},
+    {QN_OP_sin, 0, 1, QN_DTYPE_F32, 0, 0, 0, 0},         {QN_OP_repeat, 0, 1, QN_DTYPE_F32, 1024, 1, 0, 0},
 };
 
 static float *a, *b, *whole, *pieces;
@@ -61,6 +62,12 @@ static void run(qn_context *context, const op_case *k, int64_t first, int64_t n,
         qn_tensor_init(&ty, QN_DTYPE_F32, 3, heads, to + first, (size_t)n * 4);
         qn_tensor_init(&tb, QN_DTYPE_I32, 1, shape, position + first / 1024, (size_t)shape[0] * 4);
         q.attr = &rope;
+    }
+    qn_attr_repeat repeat = qn_attr_repeat_default();
+    repeat.shape = (qn_dims){.rank = 2, .d = {shape[0], shape[1]}};
+    if (k->op == QN_OP_repeat) {
+        q.src[0] = &tb;
+        q.attr = &repeat;
     }
     if (k->op == QN_OP_get_rows) { /* of all of a */
         qn_tensor_init(&ta, QN_DTYPE_F32, 2, (int64_t[]){COUNT / 1024, 1024}, a, (size_t)COUNT * 4);
