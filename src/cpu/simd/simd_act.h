@@ -6,10 +6,18 @@
 #include "cpu/simd/simd_math.h"
 
 /* By their names in unary.def, all of those that have no parameters. */
-#define VF_EACH_ACT(DO)                                                                                           \
-    DO(abs)                                                                                                       \
-    DO(sgn) DO(neg) DO(step) DO(tanh) DO(elu) DO(relu) DO(sigmoid) DO(gelu) DO(gelu_quick) DO(silu) DO(hardswish) \
-        DO(hardsigmoid) DO(exp) DO(expm1) DO(softplus) DO(gelu_erf) DO(floor) DO(ceil) DO(round) DO(trunc)
+#define VF_EACH_ACT(DO) \
+    DO(abs)             \
+    DO(sgn)             \
+    DO(neg)             \
+    DO(step)            \
+    DO(tanh)            \
+    DO(elu)             \
+    DO(relu)            \
+    DO(sigmoid)         \
+    DO(gelu)            \
+    DO(gelu_quick)      \
+    DO(silu) DO(hardswish) DO(hardsigmoid) DO(exp) DO(expm1) DO(softplus) DO(gelu_erf) DO(floor) DO(ceil) DO(round) DO(trunc)
 
 #define ONE vf_set1(1.0f)
 #define SET(c) vf_set1(c)
