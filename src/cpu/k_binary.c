@@ -128,4 +128,10 @@ int QN_K(mul)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, QN_ARITH_
 int QN_K(div)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, QN_ARITH_div, "div rows"); }
 
 /* pow and mod are left to the reference. */
-int QN_K(arith)(const qn_call *c, qn_cpu_step *s) { return row_fns[c->subop][BOTH][0] && prepare(c, s, c->subop, "arith rows"); }
+
+int QN_K(one_step)(const qn_call *c, qn_cpu_step *s); /* k_region.c */
+
+/* Powers and remainders, and layouts that rows do not take, are programs of one step. */
+int QN_K(arith)(const qn_call *c, qn_cpu_step *s) {
+    return (row_fns[c->subop][BOTH][0] && prepare(c, s, c->subop, "arith rows")) || QN_K(one_step)(c, s);
+}

@@ -73,7 +73,7 @@ static inline vd vd_pow_of_floats(vd a, vd b) {
     vd y = vd_exp(vd_select((vl)(t > vd_set1(200.0)), vd_set1(200.0), t)); /* which no float has any more */
     vl whole = (vl)(vd_whole(b) == b), even = (vl)(vd_whole(b * 0.5) == b * 0.5), sign = (vl)a & INT64_MIN;
     y = (vd)((vl)y | (sign & whole & ~even));
-    y = vd_select((vl)(a < vd_zero()) & ~whole, vd_set1(NAN), y);
+    y = vd_select((vl)(a < vd_zero()) & (vl)(size < vd_set1(INFINITY)) & ~whole, vd_set1(NAN), y);
     vl ones = (vl)(size == one) & (vl)(vd_abs(b) == vd_set1(INFINITY));
     return vd_select((vl)(b == vd_zero()) | (vl)(a == one) | ones, one, y);
 }
@@ -92,7 +92,7 @@ static inline double vf_mod_one(double a, double b) {
 #define VD_MOD_FAR 268435456.0
 static inline vd vd_mod_of_floats(vd a, vd b, vl *far) {
     vd t = a / b, n = vd_whole(t);
-    *far |= ~(vl)(vd_abs(t) < vd_set1(VD_MOD_FAR));
+    *far |= ~((vl)(vd_abs(t) < vd_set1(VD_MOD_FAR)) & (vl)(vd_abs(b) < vd_set1(INFINITY)));
     n = vd_select((vl)(n > t), n - 1.0, n);
     vd r = vd_fma(vd_zero() - n, b, a);
     return vd_select((vl)(r == vd_zero()), (vd)((vl)b & INT64_MIN), r);
