@@ -59,4 +59,12 @@ static inline void vf_turn(vf *r) {
     }
 }
 
+/* In lane i the sum over the lanes of r[i], VF_N of them at once for the price of a few; r is used up. */
+static inline vf vf_sums(vf *r) {
+    QN_UNROLL
+    for (int half = VF_N / 2; half > 0; half /= 2) QN_UNROLL
+    for (int i = 0; i < half; i++) r[i] = vf_zip_low(r[i], r[i + half]) + vf_zip_high(r[i], r[i + half]);
+    return r[0];
+}
+
 #endif
