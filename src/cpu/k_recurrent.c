@@ -1,7 +1,7 @@
 /* Recurrences over a matrix state per sequence and head: rwkv_wkv6, gated_linear_attn, rwkv_wkv7, and their gradients, in f32.
- * The states lie behind the rows of results, and a head's is worked on there from its first token to its last; lanes lie along
- * its rows. */
-#include "cpu/k_norm.h"
+ * The states lie behind the rows of results; the first token of a head writes its state there, and the others work on it in place.
+ * Lanes lie along its rows. */
+#include "cpu/k_state_turned.h"
 
 typedef struct form {
     int64_t heads, width, seqs, steps;
@@ -51,7 +51,7 @@ QN_INLINE void put_part(float *p, int64_t j, vf v, int64_t n) { qn_lanes_put_at(
 
 /* y_j = sum_i r_i (S'_ij + f_i k_i v_j), S_ij = d_i S'_ij + k_i v_j; two vectors of columns at a time, for their sums are long
  * chains. */
-static void step_wkv6(const form *f, const float *const *x, float *s, float *y) {
+static void step_wkv6(const form *f, const float *const *x, const float *from, float *s, float *y) {
     const float *k = x[0], *r = x[2], *first = x[3], *decay = x[4];
     const int64_t n = f->width;
     for (int64_t j = 0; j < n; j += 2 * VF_N) {
@@ -59,7 +59,7 @@ static void step_wkv6(const form *f, const float *const *x, float *s, float *y) 
                                     : j; /* the second is the first again, before it is stored, when there is no other */
         vf v0 = part_of(x[1], j, n), v1 = part_of(x[1], more, n), y0 = vf_zero(), y1 = y0;
         for (int64_t i = 0; i < n; i++) {
-            vf s0 = part_of(s + i * n, j, n), s1 = part_of(s + i * n, more, n);
+            vf s0 = part_of(from + i * n, j, n), s1 = part_of(from + i * n, more, n);
             vf ki = vf_set1(k[i]), kv0 = ki * v0, kv1 = ki * v1, fi = vf_set1(first[i]), ri = vf_set1(r[i]),
                di = vf_set1(decay[i]);
             y0 = vf_fma(ri, vf_fma(fi, kv0, s0), y0);
@@ -73,7 +73,7 @@ static void step_wkv6(const form *f, const float *const *x, float *s, float *y) 
 }
 
 /* S_ij = g_i S'_ij + k_i v_j, y_j = scale sum_i q_i S_ij */
-static void step_gla(const form *f, const float *const *x, float *s, float *y) {
+static void step_gla(const form *f, const float *const *x, const float *from, float *s, float *y) {
     const float *k = x[0], *q = x[2], *g = x[3];
     const int64_t n = f->width;
     for (int64_t j = 0; j < n; j += 2 * VF_N) {
@@ -81,7 +81,7 @@ static void step_gla(const form *f, const float *const *x, float *s, float *y) {
         vf v0 = part_of(x[1], j, n), v1 = part_of(x[1], more, n), y0 = vf_zero(), y1 = y0;
         for (int64_t i = 0; i < n; i++) {
             vf ki = vf_set1(k[i]), gi = vf_set1(g[i]), qi = vf_set1(q[i]);
-            vf s0 = vf_fma(gi, part_of(s + i * n, j, n), ki * v0), s1 = vf_fma(gi, part_of(s + i * n, more, n), ki * v1);
+            vf s0 = vf_fma(gi, part_of(from + i * n, j, n), ki * v0), s1 = vf_fma(gi, part_of(from + i * n, more, n), ki * v1);
             y0 = vf_fma(qi, s0, y0);
             y1 = vf_fma(qi, s1, y1);
             put_part(s + i * n, more, s1, n);
@@ -93,35 +93,44 @@ static void step_gla(const form *f, const float *const *x, float *s, float *y) {
 }
 
 /* u_i = sum_j a_j S'_ij, S_ij = w_j S'_ij + v_i k_j + u_i b_j, y_i = sum_j r_j S_ij */
-static void step_wkv7(const form *f, const float *const *x, float *s, float *y) {
-    const float *r = x[0], *w = x[1], *k = x[2], *v = x[3], *a = x[4], *b = x[5];
+QN_INLINE qn_state_step wkv7_of(const float *const *x) {
+    return (qn_state_step){.decay = x[1], .keys = x[2], .extra = x[5], .read = x[0]};
+}
+static void step_wkv7(const form *f, const float *const *x, const float *from, float *s, float *y) {
     const int64_t n = f->width;
-    for (int64_t i = 0; i < n; i++, s += n) {
-        vf dot = vf_zero(), sum = dot;
-        for (int64_t j = 0; j < n; j += VF_N) dot = vf_fma(part_of(a, j, n), part_of(s, j, n), dot);
-        vf u = vf_set1(vf_sum(dot)), vi_now = vf_set1(v[i]);
-        for (int64_t j = 0; j < n; j += VF_N) {
-            vf to = vf_fma(part_of(w, j, n), part_of(s, j, n), vf_fma(vi_now, part_of(k, j, n), u * part_of(b, j, n)));
-            sum = vf_fma(part_of(r, j, n), to, sum);
-            put_part(s, j, to, n);
-        }
-        y[i] = vf_sum(sum);
+    const qn_state_rows rows = {from, s, n, n, n, n};
+    const qn_state_step step = wkv7_of(x);
+    for (int64_t first = 0; first < n; first += QN_STATE_ROWS) {
+        int64_t end = first + QN_STATE_ROWS < n ? first + QN_STATE_ROWS : n;
+        vf u[QN_STATE_ROWS / VF_N]; /* all at once, so that no row waits for its own */
+        for (int64_t i = first; i < end; i += VF_N) u[(i - first) / VF_N] = qn_state_dot(&rows, i, x[4]);
+        for (int64_t i = first; i < end; i += VF_N)
+            put_part(y, i, qn_state_next(&rows, i, &step, 1, 1, part_of(x[3], i, n), u[(i - first) / VF_N]), n);
     }
 }
 
-typedef void (*step_fn)(const form *f, const float *const *x, float *s, float *y);
+/* From the state before a token to that behind it, which may lie in the same place. */
+typedef void (*step_fn)(const form *f, const float *const *x, const float *from, float *s, float *y);
 
-/* Number per_head of the sources is the same for all tokens. */
+/* A head's rows of a token, and those of the next asked for. Number per_head of the sources is the same for all tokens. */
+static void token_rows(const form *f, int n_in, int per_head, int64_t token, int64_t head, const float **x) {
+    int64_t n = f->width, row = f->heads * n;
+    for (int i = 0; i < n_in; i++) {
+        x[i] = f->rows[i] + (i == per_head ? 0 : token) * row + head * n;
+        if (i != per_head && token + 1 < f->seqs * f->steps) qn_state_ask(x[i] + row, n);
+    }
+}
+
 static void run_heads(const form *f, int n_in, int per_head, step_fn step, const qn_cpu_step *s, int64_t part) {
     int64_t units = f->seqs * f->heads, u = qn_cpu_cut(units, s->parts[0], part), n = f->width;
     for (int64_t end = qn_cpu_cut(units, s->parts[0], part + 1); u < end; u++) {
         int64_t head = u % f->heads, first = u / f->heads * f->steps;
         float *state = f->next + u * n * n;
-        memcpy(state, f->states + u * n * n, (size_t)(n * n) * sizeof *state);
+        if (f->steps == 0) memcpy(state, f->states + u * n * n, (size_t)(n * n) * sizeof *state);
         for (int64_t t = first; t < first + f->steps; t++) {
             const float *x[6];
-            for (int i = 0; i < n_in; i++) x[i] = f->rows[i] + ((i == per_head ? 0 : t) * f->heads + head) * n;
-            step(f, x, state, f->y + (t * f->heads + head) * n);
+            token_rows(f, n_in, per_head, t, head, x);
+            step(f, x, t == first ? f->states + u * n * n : state, state, f->y + (t * f->heads + head) * n);
         }
     }
 }
@@ -133,18 +142,65 @@ static int prepare(const qn_call *c, qn_cpu_step *s, int n_in, const char *name,
     return qn_cpu_by_rows(s, name, run, f.seqs * f.heads, cells * 8, cells * 8 * (double)f.steps);
 }
 
-#define RECURRENT(op, n_in, per_head, step, by)                                             \
+#define RECURRENT_RUN(op, n_in, per_head, step, by)                                         \
     static void run_##op(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) { \
         form f;                                                                             \
         (void)phase;                                                                        \
         if (!form_of(c, n_in, &f)) return;                                                  \
         f.scale = by;                                                                       \
         run_heads(&f, n_in, per_head, step, s, part);                                       \
-    }                                                                                       \
-    int QN_K(op)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, n_in, #op " heads", run_##op); }
-RECURRENT(rwkv_wkv6, 5, 3, step_wkv6, 1)
-RECURRENT(gated_linear_attn, 4, -1, step_gla, ((const qn_attr_gated_linear_attn *)c->attr)->scale)
-RECURRENT(rwkv_wkv7, 6, -1, step_wkv7, 1)
+    }
+RECURRENT_RUN(rwkv_wkv6, 5, 3, step_wkv6, 1)
+RECURRENT_RUN(gated_linear_attn, 4, -1, step_gla, ((const qn_attr_gated_linear_attn *)c->attr)->scale)
+RECURRENT_RUN(rwkv_wkv7, 6, -1, step_wkv7, 1)
+int QN_K(rwkv_wkv6)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, 5, "rwkv_wkv6 heads", run_rwkv_wkv6); }
+int QN_K(gated_linear_attn)(const qn_call *c, qn_cpu_step *s) {
+    return prepare(c, s, 4, "gated_linear_attn heads", run_gated_linear_attn);
+}
+
+/* ---- rwkv_wkv7 over many tokens: a block of a head's rows is turned, and goes through all of them */
+
+static int64_t turned_blocks(const form *f) { return (f->width + QN_TURNED_ROWS - 1) / QN_TURNED_ROWS; }
+
+/* The rows of state number u from row `first` on. */
+static void turned_wkv7(const form *f, int64_t u, int64_t first, float *tile) {
+    const int64_t n = f->width, head = u % f->heads, begin = u / f->heads * f->steps, at = (u * n + first) * n;
+    const int64_t some = n - first < QN_TURNED_ROWS ? n - first : QN_TURNED_ROWS;
+    const qn_state_rows rows = {f->states + at, f->next + at, n, n, some, n};
+    qn_turn_in(&rows, tile);
+    for (int64_t t = begin; t < begin + f->steps; t++) {
+        const float *x[6];
+        vf v[QN_TURNED_VECTORS], a[QN_TURNED_VECTORS], y[QN_TURNED_VECTORS];
+        token_rows(f, 6, -1, t, head, x);
+        const qn_state_step step = wkv7_of(x);
+        qn_turned_take(v, x[3] + first, some);
+        qn_turned_dot(tile, n, x[4], a);
+        qn_turned_next(tile, n, &step, 1, 1, v, a, y);
+        qn_turned_give(f->y + (t * f->heads + head) * n + first, y, some);
+    }
+    qn_turn_out(&rows, tile);
+}
+
+static void run_turned_wkv7(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    form f;
+    (void)phase;
+    if (!form_of(c, 6, &f)) return;
+    int64_t blocks = turned_blocks(&f), units = f.seqs * f.heads * blocks, u = qn_cpu_cut(units, s->parts[0], part);
+    float *tile = (float *)c->workspace + part * f.width * QN_TURNED_ROWS;
+    for (int64_t end = qn_cpu_cut(units, s->parts[0], part + 1); u < end; u++)
+        turned_wkv7(&f, u / blocks, u % blocks * QN_TURNED_ROWS, tile);
+}
+
+int QN_K(rwkv_wkv7)(const qn_call *c, qn_cpu_step *s) {
+    form f;
+    if (!form_of(c, 6, &f)) return 0;
+    if (f.steps < QN_TURNED_TOKENS) return prepare(c, s, 6, "rwkv_wkv7 heads", run_rwkv_wkv7);
+    double cells = (double)f.width * QN_TURNED_ROWS;
+    qn_cpu_by_rows(s, "rwkv_wkv7 turned rows", run_turned_wkv7, f.seqs * f.heads * turned_blocks(&f), cells * 8,
+                   cells * 8 * (double)f.steps);
+    s->workspace = (size_t)(s->parts[0] * f.width * QN_TURNED_ROWS) * sizeof(float);
+    return 1;
+}
 
 /* ---- Gradients: a head is run once more with all its states kept, then walked back. `grad` is that of the state behind a
  * token, and becomes that of the state before it; dx are rows of zeros, but for one that all tokens share. */
@@ -256,8 +312,7 @@ static void back_sequence(const form *f, const kind *k, int64_t seq, int64_t hea
     memcpy(grad, f->gnext + u * area, (size_t)area * sizeof *grad);
     for (int64_t t = 0; t < f->steps; t++) {
         rows_at(f, k, first + t, head, x, dx);
-        memcpy(states + (t + 1) * area, states + t * area, (size_t)area * sizeof *states);
-        k->step(f, x, states + (t + 1) * area, y);
+        k->step(f, x, states + t * area, states + (t + 1) * area, y);
     }
     for (int64_t t = f->steps; t-- > 0;) {
         rows_at(f, k, first + t, head, x, dx);
