@@ -1,10 +1,9 @@
 /* State-space layers in f32: ssm_conv and ssm_conv_silu, ssm_scan and selective_scan.
  *
  * A scan whose channels have one row of states each runs with channels along the lanes: nothing is summed across lanes, and every e^x
- * is a vector of them. Where a head has many channels that decay alike, lanes lie along its states. */
-#include "cpu/k_norm.h"
+ * is a vector of them. Where a head has many channels that decay alike, they are rows of a matrix state. */
+#include "cpu/k_state_turned.h"
 #include "cpu/simd/simd_act.h"
-#include "cpu/simd/simd_turn.h"
 
 static int is_plain(const qn_tensor *t) { return !t || (t->dtype == QN_DTYPE_F32 && qn_cpu_is_dense(t)); }
 static const float *floats(const qn_tensor *t) { return t ? (const float *)(const void *)qn_at(t, 0) : NULL; }
@@ -49,6 +48,22 @@ static void join(const conv *v, int64_t row, int64_t t, int64_t n, float *to) {
     if (n > early) memcpy(to + early, v->x + row * v->samples + t + early - v->before, (size_t)(n - early) * sizeof *to);
 }
 
+/* Whole rows of one sample each, side by side; calls for a few numbers would cost more than all the rest of such a step. */
+QN_INLINE void join_ones(const float *state, const float *x, int64_t rows, int64_t before, float *to) {
+    for (int64_t r = 0; r < rows; r++, state += before, to += before + 1) {
+        for (int64_t j = 0; j < before; j++) to[j] = state[j];
+        to[before] = x[r];
+    }
+}
+static void join_rows(const conv *v, int64_t row, int64_t rows, float *to) {
+    const float *state = v->state + row * v->before;
+    int64_t n = v->before + v->samples;
+    if (v->samples == 1 && v->before == 3) join_ones(state, v->x + row, rows, 3, to);
+    else if (v->samples == 1) join_ones(state, v->x + row, rows, v->before, to);
+    else
+        for (int64_t r = 0; r < rows; r++) join(v, row + r, 0, n, to + r * n);
+}
+
 /* A square of up to VF_N channels by as many steps. */
 static void conv_square(const conv *v, int64_t seq, int64_t channel, int some, int64_t t, int steps, int silu) {
     vf r[VF_N];
@@ -71,6 +86,20 @@ static void conv_square(const conv *v, int64_t seq, int64_t channel, int some, i
     for (int i = 0; i < steps; i++, to += v->channels) vf_storen(to, r[i], some);
 }
 
+/* One step of VF_N channels, whose taps are a power of two: all of them lie side by side, and neighbours are added until one sum is left
+ * of each channel. */
+static void conv_one(const conv *v, int64_t seq, int64_t channel, int silu) {
+    float seam[VF_N * TAPS];
+    vf r[TAPS];
+    const int64_t row = seq * v->channels + channel, taps = v->taps;
+    const float *x = v->before ? seam : v->x + row * taps, *w = v->w + channel * taps;
+    if (v->before) join_rows(v, row, VF_N, seam);
+    for (int64_t j = 0; j < taps; j++) r[j] = vf_load(x + j * VF_N) * vf_load(w + j * VF_N);
+    for (int64_t n = taps / 2; n > 0; n /= 2)
+        for (int64_t j = 0; j < n; j++) r[j] = vf_even(r[2 * j], r[2 * j + 1]) + vf_odd(r[2 * j], r[2 * j + 1]);
+    vf_store(v->y + row, silu ? f_silu(r[0]) : r[0]);
+}
+
 enum { WIDE = 4 * VF_N }; /* channels, and steps, whose lines are read and written together */
 
 /* Channels [channel, end) of a sequence at steps from t on. */
@@ -78,6 +107,10 @@ static void conv_block(const conv *v, int64_t seq, int64_t channel, int64_t end,
     int64_t last = v->steps < t + WIDE ? v->steps : t + WIDE;
     for (; channel < end; channel += VF_N) {
         int some = (int)(end - channel < VF_N ? end - channel : VF_N);
+        if (v->steps == 1 && some == VF_N && (v->taps & (v->taps - 1)) == 0) {
+            conv_one(v, seq, channel, v->state != NULL);
+            continue;
+        }
         for (int64_t k = t; k < last; k += VF_N)
             conv_square(v, seq, channel, some, k, (int)(last - k < VF_N ? last - k : VF_N), v->state != NULL);
     }
@@ -86,14 +119,18 @@ static void conv_block(const conv *v, int64_t seq, int64_t channel, int64_t end,
 static void run_conv(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     conv v = conv_of(c);
     int64_t wide = (v.channels + WIDE - 1) / WIDE, units = v.seqs * wide, u = qn_cpu_cut(units, s->parts[0], part);
+    conv whole = v; /* what has been joined, instead of its parts */
     (void)phase;
+    if (v.joined) {
+        whole.x = v.joined;
+        whole.samples += v.before;
+        whole.before = 0;
+    }
     for (int64_t end = qn_cpu_cut(units, s->parts[0], part + 1); u < end; u++) {
         int64_t seq = u / wide, channel = u % wide * WIDE, last = channel + WIDE < v.channels ? channel + WIDE : v.channels;
-        for (int64_t t = 0; t < v.steps; t += WIDE) conv_block(&v, seq, channel, last, t);
-        for (; v.joined && channel < last; channel++) {
-            int64_t row = seq * v.channels + channel, n = v.before + v.samples;
-            join(&v, row, 0, n, v.joined + row * n);
-        }
+        int64_t row = seq * v.channels + channel;
+        if (v.joined) join_rows(&v, row, last - channel, v.joined + row * whole.samples);
+        for (int64_t t = 0; t < v.steps; t += WIDE) conv_block(&whole, seq, channel, last, t);
     }
 }
 
@@ -248,42 +285,68 @@ static void run_channels(const qn_call *c, const qn_cpu_step *s, int phase, int6
     run_lanes(&l, s, part);
 }
 
-/* A row of states; returns what comes out of it. */
-QN_INLINE float scan_row(const scan *z, vf decay, vf x, const float *b, const float *c, float *h) {
-    vf sum = vf_zero();
-    for (int64_t i = 0; i < z->n; i += VF_N) {
-        vf next = vf_fma(decay, qn_lanes_at(QN_DTYPE_F32, (const char *)h, i, z->n),
-                         x * qn_lanes_at(QN_DTYPE_F32, (const char *)b, i, z->n));
-        sum = vf_fma(next, qn_lanes_at(QN_DTYPE_F32, (const char *)c, i, z->n), sum);
-        qn_lanes_put_at(QN_DTYPE_F32, (char *)h, i, next, z->n);
-    }
-    return vf_sum(sum);
+/* A head's steps, and how its states decay over them, from token t on. */
+static void scan_rates(const scan *z, int64_t seq, int64_t head, int64_t t, float *step, float *decay) {
+    float dt[VF_N] = {0};
+    for (int64_t i = 0; i < VF_N && t + i < z->steps; i++) dt[i] = z->dt[(seq * z->steps + t + i) * z->heads + head];
+    vf by = f_softplus(vf_load(dt));
+    vf_store(step, by);
+    vf_store(decay, vf_exp(by * vf_set1(z->a[head])));
 }
 
-static void scan_head(const scan *z, int64_t seq, int64_t head) {
-    const int64_t area = z->width * z->n, all = z->seqs * z->heads * area, group = head / (z->heads / z->groups);
-    float *h = z->states + (seq * z->heads + head) * area; /* the newest, which is worked on where it will be */
-    memcpy(h, z->h0 + (qn_index4(z->ids, 0, 0, 0, seq) * z->heads + head) * area, (size_t)area * sizeof *h);
-    for (int64_t t = 0; t < z->steps; t++) {
-        int64_t at = seq * z->steps + t, left = z->steps - 1 - t;
-        const float *b = z->b + (at * z->groups + group) * z->n, *c = z->c + (at * z->groups + group) * z->n;
-        float dt = z->dt[at * z->heads + head];
-        double step = dt > 20 ? (double)dt : log1p(exp((double)dt));
-        vf decay = vf_set1((float)exp(step * (double)z->a[head]));
-        for (int64_t p = 0; p < z->width; p++) {
-            int64_t i = (at * z->heads + head) * z->width + p;
-            z->y[i] = scan_row(z, decay, vf_set1((float)step * z->x[i]), b, c, h + p * z->n);
-        }
-        if (left > 0 && left < z->keep) memcpy(h + left * all, h, (size_t)area * sizeof *h);
+/* One token over rows of a head's states: h <- decay h + step x b, y = h c. x and y are those of the rows. */
+static void scan_token(const qn_state_rows *h, const qn_state_step *s, float step, const float *x, float *y) {
+    for (int64_t r = 0; r < h->rows; r += VF_N) {
+        vf by = vf_set1(step) * qn_lanes_at(QN_DTYPE_F32, (const char *)x, r, h->rows);
+        qn_lanes_put_at(QN_DTYPE_F32, (char *)y, r, qn_state_next(h, r, s, 0, 0, by, by), h->rows);
     }
-    for (int64_t slot = z->steps; slot < z->keep; slot++) memset(h + slot * all, 0, (size_t)area * sizeof *h);
+}
+
+/* The same with the rows turned into a tile. */
+static void scan_turned(const qn_state_rows *h, const qn_state_step *s, float step, const float *x, float *y, float *tile) {
+    vf by[QN_TURNED_VECTORS], sum[QN_TURNED_VECTORS];
+    qn_turned_take(by, x, h->rows);
+    for (int w = 0; w < QN_TURNED_VECTORS; w++) by[w] *= vf_set1(step);
+    qn_turned_next(tile, h->n, s, 0, 0, by, by, sum);
+    qn_turned_give(y, sum, h->rows);
+}
+
+static int scan_turns(const scan *z) { return z->steps >= QN_TURNED_TOKENS; }
+static int64_t scan_block(const scan *z) { return scan_turns(z) ? QN_TURNED_ROWS : QN_STATE_ROWS; }
+static int64_t scan_blocks(const scan *z) { return (z->width + scan_block(z) - 1) / scan_block(z); }
+
+/* The rows of a head from `first` on, through all tokens. A token writes where its states will be kept, or else where the newest will;
+ * tile: NULL when they are few. */
+static void scan_rows(const scan *z, int64_t seq, int64_t head, int64_t first, float *tile) {
+    const int64_t area = z->width * z->n, all = z->seqs * z->heads * area, group = head / (z->heads / z->groups);
+    float *newest = z->states + (seq * z->heads + head) * area + first * z->n, step[VF_N], decay[VF_N];
+    qn_state_rows h = {.from_apart = z->n, .to_apart = z->n, .n = z->n};
+    h.rows = z->width - first < scan_block(z) ? z->width - first : scan_block(z);
+    h.from = z->h0 + (qn_index4(z->ids, 0, 0, 0, seq) * z->heads + head) * area + first * z->n;
+    if (tile) qn_turn_in(&h, tile);
+    for (int64_t t = 0; t < z->steps; t++, h.from = h.to) {
+        int64_t at = seq * z->steps + t, left = z->steps - 1 - t, row = (at * z->heads + head) * z->width + first;
+        qn_state_step s = {.decay = decay + t % VF_N, .keys = z->b + (at * z->groups + group) * z->n};
+        s.read = z->c + (at * z->groups + group) * z->n;
+        if (t % VF_N == 0) scan_rates(z, seq, head, t, step, decay);
+        if (left > 0) qn_state_ask(z->x + row + z->heads * z->width, h.rows);
+        if (left > 0) qn_state_ask(z->y + row + z->heads * z->width, h.rows);
+        h.to = newest + (left < z->keep ? left * all : 0);
+        if (!tile) scan_token(&h, &s, step[t % VF_N], z->x + row, z->y + row);
+        else scan_turned(&h, &s, step[t % VF_N], z->x + row, z->y + row, tile);
+        if (tile && left < z->keep) qn_turn_out(&h, tile);
+    }
+    for (int64_t slot = z->steps; slot < z->keep; slot++)
+        memset(newest + slot * all, 0, (size_t)(h.rows * z->n) * sizeof *newest);
 }
 
 static void run_scan(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     scan z = scan_of(c);
-    int64_t units = z.seqs * z.heads, u = qn_cpu_cut(units, s->parts[0], part);
+    int64_t blocks = scan_blocks(&z), units = z.seqs * z.heads * blocks, u = qn_cpu_cut(units, s->parts[0], part);
+    float *tile = scan_turns(&z) ? (float *)c->workspace + part * z.n * QN_TURNED_ROWS : NULL;
     (void)phase;
-    for (int64_t end = qn_cpu_cut(units, s->parts[0], part + 1); u < end; u++) scan_head(&z, u / z.heads, u % z.heads);
+    for (int64_t end = qn_cpu_cut(units, s->parts[0], part + 1); u < end; u++)
+        scan_rows(&z, u / blocks / z.heads, u / blocks % z.heads, u % blocks * scan_block(&z), tile);
 }
 
 int QN_K(ssm_scan)(const qn_call *c, qn_cpu_step *s) {
@@ -296,5 +359,8 @@ int QN_K(ssm_scan)(const qn_call *c, qn_cpu_step *s) {
         return prepare_lanes(&l, s, "ssm_scan channels", run_channels);
     }
     if (rates != 1) return 0;
-    return qn_cpu_by_rows(s, "ssm_scan heads", run_scan, z.seqs * z.heads, 0, (double)(z.steps * z.width * z.n) * 6);
+    double cells = (double)scan_block(&z) * (double)z.n;
+    qn_cpu_by_rows(s, "ssm_scan rows", run_scan, z.seqs * z.heads * scan_blocks(&z), cells * 8, cells * 6 * (double)z.steps);
+    s->workspace = scan_turns(&z) ? (size_t)(s->parts[0] * z.n * QN_TURNED_ROWS) * sizeof(float) : 0;
+    return 1;
 }
