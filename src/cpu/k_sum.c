@@ -2,8 +2,7 @@
 #include "cpu/k_axes.h"
 #include "cpu/simd/simd_wide.h"
 
-/* AHEAD: elements before they are read, a line is asked for. */
-enum { PIECE = 1 << 14, AHEAD = 1024 };
+enum { PIECE = 1 << 14 };
 
 /* Sums of `width` neighbours in the output, the innermost group staying: rows are added one after the other. All sums are of doubles:
  * where terms cancel, a sum of floats would be left with its own roundings. */
@@ -38,22 +37,6 @@ static void add_rows(double *sum, const float *x, int64_t pitch, int64_t rows, i
     for (; rows > 0; rows--, x += pitch) add_row(sum, x, width);
 }
 
-/* The sum of n neighbours, in as many chains as hide an addition's time. */
-static double add_up(const float *x, int64_t n) {
-    vd a = vd_zero(), b = a, c = a, d = a;
-    int64_t i = 0;
-    for (; i + 2 * VF_N <= n; i += 2 * VF_N) {
-        for (int k = 0; k < 2 * VF_N; k += 16) __builtin_prefetch(x + i + k + AHEAD, 0, 3);
-        a += vd_from(x + i);
-        b += vd_from(x + i + VF_N / 2);
-        c += vd_from(x + i + VF_N);
-        d += vd_from(x + i + VF_N * 3 / 2);
-    }
-    double rest = 0;
-    for (; i < n; i++) rest += (double)x[i];
-    return vd_sum((a + b) + (c + d)) + rest;
-}
-
 static void sum_columns(const qn_axes *l, const float *x, float *y, int64_t block, double scale) {
     int inner = l->n - 1, above = inner > 0 ? inner - 1 : 0; /* neighbouring groups differ, so the one above is summed */
     int64_t width = l->extent[inner], per = qn_axes_blocks(l), first = block % per * qn_axes_block(l);
@@ -70,7 +53,7 @@ static void sum_runs(const qn_axes *l, const float *x, float *y, int64_t n, doub
     int inner = l->n - 1;
     qn_axes_place w = qn_axes_kept(l, inner, n);
     double sum = 0;
-    do sum += add_up(x + qn_axes_offset(l, inner, &w, l->extent[inner]), l->extent[inner]);
+    do sum += vd_add_up(x + qn_axes_offset(l, inner, &w, l->extent[inner]), l->extent[inner]);
     while (qn_axes_next(l, inner, &w, 1));
     y[n] = (float)(sum * scale);
 }
@@ -99,7 +82,7 @@ static void run_pieces(const qn_call *c, const qn_cpu_step *s, int phase, int64_
     if (phase == 0) {
         int64_t end = qn_cpu_cut(pieces, s->parts[0], part + 1);
         for (int64_t i = qn_cpu_cut(pieces, s->parts[0], part); i < end; i++)
-            sums[i] = add_up(x + i * PIECE, n - i * PIECE < PIECE ? n - i * PIECE : PIECE);
+            sums[i] = vd_add_up(x + i * PIECE, n - i * PIECE < PIECE ? n - i * PIECE : PIECE);
         return;
     }
     for (int64_t i = 0; i < pieces; i++) sum += sums[i];

@@ -32,15 +32,30 @@ static double log_sum(const float *x, int64_t n, float most) {
     for (int64_t first = 0; first < n; first += 512) {
         vf run = vf_zero();
         int64_t i = first, end = n < first + 512 ? n : first + 512;
-        for (; i + VF_N <= end; i += VF_N) run += vf_exp(vf_load(x + i) - m);
+        for (; i + VF_N <= end; i += VF_N) run += vf_exp_below(vf_load(x + i) - m);
         if (i < end) { /* lanes beyond the end must add nothing */
             float t[VF_N] = {0};
-            vf_storen(t, vf_exp(vf_loadn(x + i, (int)(end - i)) - m), (int)(end - i));
+            vf_storen(t, vf_exp_below(vf_loadn(x + i, (int)(end - i)) - m), (int)(end - i));
             run += vf_load(t);
         }
         sum += (double)vf_sum(run);
     }
     return log(sum);
+}
+
+/* The sum of label (x - shift), a label of 0 adding nothing whatever x is. */
+static double likelihood_of(const float *x, const float *label, int64_t n, double shift) {
+    vd a = vd_zero(), b = a, s = vd_set1(shift);
+    int64_t i = 0;
+    for (; i + VF_N <= n; i += VF_N) {
+        vd p = vd_from(label + i), q = vd_from(label + i + VF_N / 2);
+        a += vd_select((vl)(p == vd_zero()), p, p * (vd_from(x + i) - s));
+        b += vd_select((vl)(q == vd_zero()), q, q * (vd_from(x + i + VF_N / 2) - s));
+    }
+    double rest = 0;
+    for (; i < n; i++)
+        if (label[i] != 0) rest += (double)label[i] * ((double)x[i] - shift);
+    return vd_sum(a + b) + rest;
 }
 
 static void run_loss(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
@@ -54,10 +69,7 @@ static void run_loss(const qn_call *c, const qn_cpu_step *s, int phase, int64_t 
     for (int64_t r = qn_cpu_cut(rows, s->parts[0], part); r < qn_cpu_cut(rows, s->parts[0], part + 1); r++) {
         const float *x = floats(c->src[0]) + r * n, *label = floats(c->src[1]) + r * n;
         float most = row_most(x, n);
-        double total = log_sum(x, n, most), likelihood = 0;
-        for (int64_t i = 0; i < n; i++)
-            if (label[i] != 0) likelihood += (double)label[i] * ((double)x[i] - (double)most - total);
-        each[r] = likelihood;
+        each[r] = likelihood_of(x, label, n, (double)most + log_sum(x, n, most));
     }
 }
 
@@ -75,13 +87,12 @@ int QN_K(cross_entropy_loss)(const qn_call *c, qn_cpu_step *s) {
 
 static void back_row(float *dx, const float *x, const float *label, int64_t n, double step) {
     float most = row_most(x, n);
-    double mass = 0;
-    for (int64_t i = 0; i < n; i++) mass += (double)label[i];
+    double mass = vd_add_up(label, n);
     vf shift = vf_set1((float)((double)most + log_sum(x, n, most))), weight = vf_set1((float)mass), by = vf_set1((float)step);
     int64_t i = 0;
-    for (; i + VF_N <= n; i += VF_N) vf_store(dx + i, (weight * vf_exp(vf_load(x + i) - shift) - vf_load(label + i)) * by);
+    for (; i + VF_N <= n; i += VF_N) vf_store(dx + i, (weight * vf_exp_below(vf_load(x + i) - shift) - vf_load(label + i)) * by);
     int some = (int)(n - i);
-    if (some) vf_storen(dx + i, (weight * vf_exp(vf_loadn(x + i, some) - shift) - vf_loadn(label + i, some)) * by, some);
+    if (some) vf_storen(dx + i, (weight * vf_exp_below(vf_loadn(x + i, some) - shift) - vf_loadn(label + i, some)) * by, some);
 }
 
 static void run_loss_back(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
