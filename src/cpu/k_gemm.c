@@ -108,7 +108,22 @@ static const tile_fn tiles[TILE_V][TILE_M] = {NAMES(1), NAMES(2)};
 
 /* ---- The plan */
 
+/* Batches that share B, where they come to a few rows together: those of one product, for which B is read once. */
+static void join_batches(qn_gemm *g) {
+    int last = g->n_axes - 1;
+    if (last < 0 || g->b_step[last] || g->finish || g->store || g->m * g->extent[last] > QN_GEMM_FEW) return;
+    if (g->m == 1) {
+        g->a.along = g->a_step[last];
+        g->c_row = g->c_step[last];
+    } else if (g->a_step[last] != g->m * g->a.along || g->c_step[last] != g->m * g->c_row) {
+        return;
+    }
+    g->m *= g->extent[last];
+    g->n_axes--;
+}
+
 int qn_gemm_settle(qn_gemm *g) {
+    join_batches(g);
     int64_t size = g->c_dtype == QN_DTYPE_F32 ? 4 : 2;
     int row_wise = g->c_column == size || g->n == 1, column_wise = g->c_row == size || g->m == 1;
     if (g->c_dtype != QN_DTYPE_F32 && g->c_dtype != QN_DTYPE_F16 && g->c_dtype != QN_DTYPE_BF16) return 0;
@@ -139,9 +154,6 @@ static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static int64_t round_up(int64_t a, int64_t to) { return ceil_div(a, to) * to; }
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Whether a row of sums is a row of C. */
-static int is_plain(const qn_gemm *g) { return g->c_dtype == QN_DTYPE_F32 && g->c_column == 4; }
-
 /* Panels of A, as even as they come: `tall` of them have one row more than the others. */
 typedef struct panels {
     int64_t count, tall;
@@ -153,13 +165,6 @@ static panels panels_of(int64_t rows) {
     return (panels){n, tall ? tall : n, (int)ceil_div(rows, n)};
 }
 static int64_t panel_first(const panels *s, int64_t i) { return i * s->rows - (i > s->tall ? i - s->tall : 0); }
-
-/* How often a batch of one side comes up: axes it is shared along do not count. */
-static int64_t side_batches(const qn_gemm *g, const int64_t *step) {
-    int64_t n = 1;
-    for (int i = 0; i < g->n_axes; i++) n *= step[i] ? g->extent[i] : 1;
-    return n;
-}
 
 /* Halves the unit until there are enough of them. Along the shared operand that means to fetch the other one again, which for 2048^3 and
  * four units across was a twentieth of the time: it comes last. */
@@ -182,6 +187,7 @@ static void cut_units(const qn_gemm *g, qn_gemm_cut *cut, int64_t batches, doubl
 qn_gemm_cut qn_gemm_plan(const qn_gemm *g) {
     qn_gemm_cut cut = {.share_a = g->m < g->n};
     int64_t batches = 1, depth = least(g->k, DEPTH);
+    if (qn_gemm_few_plan(g, &cut)) return cut;
     for (int i = 0; i < g->n_axes; i++) batches *= g->extent[i];
     double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k * (double)batches;
     double small = flops / (1 << 20), large = flops / (1 << 28),
@@ -198,7 +204,7 @@ qn_gemm_cut qn_gemm_plan(const qn_gemm *g) {
     cut.rows = ceil_div(g->m, cut.down);
     cut.columns = round_up(ceil_div(g->n, cut.across), TILE_N);
     cut.parts[1] = least(cut.units, 64);
-    cut.shared_batches = side_batches(g, cut.share_a ? g->a_step : g->b_step);
+    cut.shared_batches = qn_gemm_side_batches(g, cut.share_a ? g->a_step : g->b_step);
     int64_t along = cut.share_a ? g->m : round_up(g->n, TILE_N);
     cut.groups = ceil_div(ceil_div(along, cut.share_a ? TILE_M : TILE_N), GROUP);
     cut.share_units = cut.shared_batches * ceil_div(g->k, DEPTH) * cut.groups;
@@ -224,22 +230,11 @@ static void fetch_rows(const qn_gemm *g, const panels *s, int64_t from, int64_t 
     if (m < e) g->a.fetch(&g->a, batch, row + m, e - m, first_k, depth, to + m * depth, s->rows - 1);
 }
 
-/* Offset of a side's batch number `number`, axes it is shared along left out. */
-static int64_t side_offset(const qn_gemm *g, const int64_t *step, int64_t number) {
-    int64_t at = 0;
-    for (int i = g->n_axes - 1; i >= 0; i--) {
-        if (!step[i]) continue;
-        at += number % g->extent[i] * step[i];
-        number /= g->extent[i];
-    }
-    return at;
-}
-
 /* A unit of the first phase: some panels of the shared operand at one depth. Lines of a depth lie together, panel by panel. */
 static void share(const qn_gemm *g, const qn_gemm_cut *cut, float *shared, int64_t number) {
     int64_t deep = ceil_div(g->k, DEPTH), along = cut->share_a ? g->m : round_up(g->n, TILE_N);
     int64_t group = number % cut->groups, first_k = number / cut->groups % deep * DEPTH, batch = number / cut->groups / deep;
-    int64_t at = side_offset(g, cut->share_a ? g->a_step : g->b_step, batch);
+    int64_t at = qn_gemm_side_offset(g, cut->share_a ? g->a_step : g->b_step, batch);
     int depth = (int)least(g->k - first_k, DEPTH);
     float *to = shared + batch * along * g->k + first_k * along;
     if (cut->share_a) {
@@ -264,8 +259,8 @@ typedef struct unit {
     int depth;
 } unit;
 
-static void store_row(const qn_gemm *g, char *to, const float *x, int n) {
-    if (is_plain(g)) {
+void qn_gemm_store_row(const qn_gemm *g, char *to, const float *x, int n) {
+    if (qn_gemm_is_plain(g)) {
         memcpy(to, x, (size_t)n * 4);
         return;
     }
@@ -284,7 +279,7 @@ static void tile_aside(const unit *u, tile_fn f, int64_t i, int rows, int64_t j,
     for (int r = 0; r < rows; r++) {
         float *x = t + r * TILE_N;
         if (g->finish) g->finish(g, u->batch, i + r, j, columns, x);
-        if (!g->store) store_row(g, g->c + u->c_at + (i + r) * g->c_row + j * g->c_column, x, columns);
+        if (!g->store) qn_gemm_store_row(g, g->c + u->c_at + (i + r) * g->c_row + j * g->c_column, x, columns);
     }
     if (g->store) g->store(g, u->batch, i, rows, j, columns, t, TILE_N);
 }
@@ -297,7 +292,7 @@ static void run_tile(const unit *u, int64_t number, int64_t i, int rows, int64_t
     float *sums = u->sums + number * TILE_M * TILE_N, *from = u->first_k > 0 ? sums : NULL;
     tile_fn f = tiles[vectors - 1][rows - 1];
     if (u->first_k + u->depth < g->k) f(u->depth, a, b, from, sums, TILE_N, (const char *)further);
-    else if (is_plain(g) && !g->finish && !g->store && columns == vectors * VF_N)
+    else if (qn_gemm_is_plain(g) && !g->finish && !g->store && columns == vectors * VF_N)
         f(u->depth, a, b, from, (float *)(g->c + u->c_at + i * g->c_row) + j, g->c_row / 4, (const char *)further);
     else tile_aside(u, f, i, rows, j, columns, a, b, from, (const char *)further);
 }
@@ -332,21 +327,12 @@ static void run_shared_columns(const unit *u) {
 
 static void place_batch(unit *u, const qn_gemm_cut *cut, const float *shared, int64_t number) {
     const qn_gemm *g = u->g;
-    const int64_t *step = cut->share_a ? g->a_step : g->b_step;
-    int64_t which = 0, scale = 1;
+    qn_gemm_place at = qn_gemm_place_of(g, cut->share_a ? g->a_step : g->b_step, number);
     u->batch = number;
-    u->a_at = u->b_at = u->c_at = 0;
-    for (int i = g->n_axes - 1; i >= 0; i--) {
-        int64_t index = number % g->extent[i];
-        number /= g->extent[i];
-        u->a_at += index * g->a_step[i];
-        u->b_at += index * g->b_step[i];
-        u->c_at += index * g->c_step[i];
-        if (!step[i]) continue;
-        which += index * scale;
-        scale *= g->extent[i];
-    }
-    u->shared = shared + which * (cut->share_a ? g->m : round_up(g->n, TILE_N)) * g->k;
+    u->a_at = at.a;
+    u->b_at = at.b;
+    u->c_at = at.c;
+    u->shared = shared + at.shared * (cut->share_a ? g->m : round_up(g->n, TILE_N)) * g->k;
 }
 
 static void run_unit(const qn_gemm_cut *cut, unit *u) {
@@ -359,6 +345,10 @@ static void run_unit(const qn_gemm_cut *cut, unit *u) {
 }
 
 void qn_gemm_part(const qn_gemm *g, const qn_gemm_cut *cut, void *workspace, int phase, int64_t part) {
+    if (cut->few) {
+        qn_gemm_few_part(g, cut, workspace, phase, part);
+        return;
+    }
     float *shared = workspace;
     int64_t units = phase == 0 ? cut->share_units : cut->units, number = qn_cpu_cut(units, cut->parts[phase], part);
     int64_t end = qn_cpu_cut(units, cut->parts[phase], part + 1), in_batch = cut->down * cut->across;

@@ -95,9 +95,14 @@ static inline int qn_gemm_groups(qn_gemm *g, const qn_tensor *a, const qn_tensor
 #define qn_gemm_settle QN_K(gemm_settle)
 int qn_gemm_settle(qn_gemm *g);
 
+/* Rows of A up to which plain floats of B are not laid out (k_gemm_few.c). With 16 it takes about as long either way where B stays in a
+ * cache, and less where it does not. */
+enum { QN_GEMM_FEW = 16 };
+
 /* How the work is cut, from the shape alone. The smaller operand is fetched once, by the first phase, for all to share; the second
- * phase cuts the output along the other one, of which each unit fetches its own. */
+ * phase cuts the output along the other one, of which each unit fetches its own, or reads it where it lies. */
 typedef struct qn_gemm_cut {
+    int few;                     /* B is not laid out; what is shared are rows of A */
     int share_a;                 /* the shared operand is A, not B */
     int64_t rows, columns;       /* of a unit */
     int64_t across, down, units; /* units along n and m, and all of them in all batches */
@@ -113,10 +118,59 @@ typedef struct qn_gemm_cut {
 qn_gemm_cut qn_gemm_plan(const qn_gemm *g);
 /* Computes one part of one of the two phases. Workspace is aligned to 64 bytes. */
 void qn_gemm_part(const qn_gemm *g, const qn_gemm_cut *cut, void *workspace, int phase, int64_t part);
+/* The same for a few rows; 0: not for this product. */
+#define qn_gemm_few_plan QN_K(gemm_few_plan)
+#define qn_gemm_few_part QN_K(gemm_few_part)
+int qn_gemm_few_plan(const qn_gemm *g, qn_gemm_cut *cut);
+void qn_gemm_few_part(const qn_gemm *g, const qn_gemm_cut *cut, void *workspace, int phase, int64_t part);
+
+/* How many batches a side has: axes it is shared along do not count. */
+static inline int64_t qn_gemm_side_batches(const qn_gemm *g, const int64_t *step) {
+    int64_t n = 1;
+    for (int i = 0; i < g->n_axes; i++) n *= step[i] ? g->extent[i] : 1;
+    return n;
+}
+
+/* Offset of a side's batch number `number`, axes it is shared along left out. */
+static inline int64_t qn_gemm_side_offset(const qn_gemm *g, const int64_t *step, int64_t number) {
+    int64_t at = 0;
+    for (int i = g->n_axes - 1; i >= 0; i--) {
+        if (!step[i]) continue;
+        at += number % g->extent[i] * step[i];
+        number /= g->extent[i];
+    }
+    return at;
+}
+
+/* Where batch number `number` of all lies, and which of its own batches that is to the side with these steps. */
+typedef struct qn_gemm_place {
+    int64_t a, b, c, shared;
+} qn_gemm_place;
+static inline qn_gemm_place qn_gemm_place_of(const qn_gemm *g, const int64_t *step, int64_t number) {
+    qn_gemm_place at = {0};
+    int64_t scale = 1;
+    for (int i = g->n_axes - 1; i >= 0; i--) {
+        int64_t index = number % g->extent[i];
+        number /= g->extent[i];
+        at.a += index * g->a_step[i];
+        at.b += index * g->b_step[i];
+        at.c += index * g->c_step[i];
+        if (!step[i]) continue;
+        at.shared += index * scale;
+        scale *= g->extent[i];
+    }
+    return at;
+}
+
+/* Whether a row of sums is a row of C, and n of them put where they belong. */
+static inline int qn_gemm_is_plain(const qn_gemm *g) { return g->c_dtype == QN_DTYPE_F32 && g->c_column == 4; }
+#define qn_gemm_store_row QN_K(gemm_store_row)
+void qn_gemm_store_row(const qn_gemm *g, char *to, const float *x, int n);
+
 /* What a step needs to know about a product that it consists of. */
 static inline int qn_gemm_step(qn_cpu_step *s, const qn_gemm_cut *cut, qn_cpu_run_fn run) {
     s->run = run;
-    s->name = "gemm f32";
+    s->name = cut->few ? "few rows f32" : "gemm f32";
     s->n_phases = 2;
     s->parts[0] = cut->parts[0];
     s->parts[1] = cut->parts[1];

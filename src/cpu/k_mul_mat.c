@@ -1,5 +1,5 @@
-/* mul_mat in f32: a few rows of activations as streams of packed weights, else the blocked product. Weights in blocks, where a call
- * asks that activations not be rounded, are decoded on the way. */
+/* mul_mat in f32: a few rows of activations as streams of packed weights, else the product of k_gemm.h, which for a few rows reads weights
+ * that do not stay where they lie. Weights in blocks, where a call asks that activations not be rounded, are decoded on the way. */
 #include "cpu/k_decoded.h"
 #include "cpu/k_stream.h"
 
