@@ -36,49 +36,76 @@ INLINE vf loadn(kind type, const char *p, int n) {
     return type == F32 ? vf_loadn((const float *)(const void *)p, n) : type == F16 ? vf_load_hn(h, n) : vf_load_bn(h, n);
 }
 
-/* Lines from p on, added to the sums of rows from `row` on. Those that follow are asked for. */
-INLINE void add_lines(const task *t, kind type, int64_t p, int lines, int row, int rows) {
-    const char *at = t->b + p * t->deep;
+/* Some lines, `deep` bytes apart, of which the first is number p. */
+typedef struct lines {
+    const char *at;
+    int64_t deep, p;
+} lines;
+
+/* n of them, added to the sums of rows from `row` on. Those that follow are asked for. */
+INLINE void add_lines(const task *t, kind type, const lines *l, int n, int row, int rows) {
     vf one[ROWS][LINES], w[LINES];
     QN_UNROLL
     for (int r = 0; r < rows; r++) {
         QN_UNROLL
-        for (int q = 0; q < lines; q++) one[r][q] = vf_set1(t->x[row + r][p + q]);
+        for (int q = 0; q < n; q++) one[r][q] = vf_set1(t->x[row + r][l->p + q]);
     }
     for (int64_t j = 0; j < t->columns; j += VF_N) {
-        int n = t->columns - j < VF_N ? (int)(t->columns - j) : VF_N;
+        int some = t->columns - j < VF_N ? (int)(t->columns - j) : VF_N;
         QN_UNROLL
-        for (int q = 0; q < lines; q++) {
-            const char *from = at + q * t->deep + j * size_of(type);
-            if (row == 0) __builtin_prefetch(from + lines * t->deep, 0, 3);
-            w[q] = n == VF_N ? load(type, from) : loadn(type, from, n);
+        for (int q = 0; q < n; q++) {
+            const char *from = l->at + q * l->deep + j * size_of(type);
+            if (row == 0) __builtin_prefetch(from + n * l->deep, 0, 3);
+            w[q] = some == VF_N ? load(type, from) : loadn(type, from, some);
         }
         QN_UNROLL
         for (int r = 0; r < rows; r++) {
             float *to = t->sums[row + r] + j;
-            vf sum = p == 0 ? vf_zero() : n == VF_N ? vf_load(to) : vf_loadn(to, n);
+            vf sum = l->p == 0 ? vf_zero() : some == VF_N ? vf_load(to) : vf_loadn(to, some);
             QN_UNROLL
-            for (int q = 0; q < lines; q++) sum = vf_fma_stay(one[r][q], w[q], sum);
-            if (n == VF_N) vf_store(to, sum);
-            else vf_storen(to, sum, n);
+            for (int q = 0; q < n; q++) sum = vf_fma_stay(one[r][q], w[q], sum);
+            if (some == VF_N) vf_store(to, sum);
+            else vf_storen(to, sum, some);
         }
     }
 }
 
-INLINE void add_rows(const task *t, kind type, int64_t p, int lines) {
+INLINE void add_rows(const task *t, kind type, const lines *l, int n) {
     int row = 0;
-    for (; row + ROWS <= t->rows; row += ROWS) add_lines(t, type, p, lines, row, ROWS);
+    for (; row + ROWS <= t->rows; row += ROWS) add_lines(t, type, l, n, row, ROWS);
     if (ROWS > 2 && row + 2 <= t->rows) {
-        add_lines(t, type, p, lines, row, 2);
+        add_lines(t, type, l, n, row, 2);
         row += 2;
     }
-    if (row < t->rows) add_lines(t, type, p, lines, row, 1);
+    if (row < t->rows) add_lines(t, type, l, n, row, 1);
+}
+
+/* Numbers of 16 bits that several passes need are widened once. */
+INLINE void add_widened(const task *t, kind type, const lines *l, int n) {
+    float wide[LINES][CHUNK];
+    const lines widened = {(const char *)wide[0], sizeof wide[0], l->p};
+    for (int q = 0; q < n; q++) {
+        const char *from = l->at + q * l->deep;
+        int64_t j = 0;
+        for (; j + VF_N <= t->columns; j += VF_N) {
+            __builtin_prefetch(from + n * l->deep + j * size_of(type), 0, 3);
+            vf_store(wide[q] + j, load(type, from + j * size_of(type)));
+        }
+        if (j < t->columns) vf_store(wide[q] + j, loadn(type, from + j * size_of(type), (int)(t->columns - j)));
+    }
+    add_rows(t, F32, &widened, n);
+}
+
+INLINE void add_some(const task *t, kind type, int64_t p, int n) {
+    const lines l = {t->b + p * t->deep, t->deep, p};
+    if (type != F32 && t->rows > ROWS) add_widened(t, type, &l, n);
+    else add_rows(t, type, &l, n);
 }
 
 INLINE void add_up(const task *t, kind type) {
     int64_t p = 0;
-    for (; p + LINES <= t->k; p += LINES) add_rows(t, type, p, LINES);
-    for (; p < t->k; p++) add_rows(t, type, p, 1);
+    for (; p + LINES <= t->k; p += LINES) add_some(t, type, p, LINES);
+    for (; p < t->k; p++) add_some(t, type, p, 1);
 }
 
 /* ---- Lines of B along the summed axis */
