@@ -1,6 +1,7 @@
 /* The table of block types, packing of their rows into panels, and the quantising of activations. */
 #include "cpu/kd_unpack.h"
 #include "cpu/simd/simd_codes.h"
+#include "cpu/simd/simd_rows.h"
 
 /* ---- Types: dtype, group, has a minimum, offset, wide, largest code, fields of a block as (bytes of an element, elements), unpacking, one row,
  * a few rows, and what it is packed as when not as it is. */
@@ -116,25 +117,47 @@ const qn_quant_type *qn_quant_type_of(uint32_t dtype) {
 
 /* ---- Packing */
 
+/* Of a field of a whole panel: words by fours, 16 bits one by one; how many elements that is. */
+static int pack_whole(const uint8_t *rows, const int64_t *row, int size, int count, uint8_t *to) {
+    vf words[4];
+    if (size == 2)
+        for (int i = 0; i < count; i++, rows += 2, to += 2 * QN_PANEL) {
+            QN_UNROLL
+            for (int r = 0; r < QN_PANEL; r++) memcpy(to + 2 * r, rows + row[r], 2);
+        }
+    if (size != 4) return size == 2 ? count : 0;
+    for (int i = 0; i + 4 <= count; i += 4, rows += 16, to += 16 * QN_PANEL)
+        for (int r = 0; r < QN_PANEL; r += VF_N) {
+            vf_turn_fours((const char *)rows, row + r, words);
+            for (int w = 0; w < 4; w++) memcpy(to + 4 * (w * QN_PANEL + r), &words[w], sizeof words[w]);
+        }
+    return count / 4 * 4;
+}
+
 /* One field: its elements one after the other, of each the rows side by side. */
-static uint8_t *pack_field(const uint8_t *rows, int64_t step, int n, int size, int count, uint8_t *to) {
-    for (int i = 0; i < count; i++, rows += size, to += size * QN_PANEL) {
+static uint8_t *pack_field(const uint8_t *rows, const int64_t *row, int n, int size, int count, uint8_t *to) {
+    int done = n == QN_PANEL ? pack_whole(rows, row, size, count, to) : 0;
+    rows += size * done;
+    to += size * done * QN_PANEL;
+    for (int i = done; i < count; i++, rows += size, to += size * QN_PANEL) {
         if (size == 4)
-            for (int r = 0; r < n; r++) memcpy(to + 4 * r, rows + r * step, 4);
+            for (int r = 0; r < n; r++) memcpy(to + 4 * r, rows + row[r], 4);
         else if (size == 2)
-            for (int r = 0; r < n; r++) memcpy(to + 2 * r, rows + r * step, 2);
+            for (int r = 0; r < n; r++) memcpy(to + 2 * r, rows + row[r], 2);
         else
-            for (int r = 0; r < n; r++) to[r] = rows[r * step];
+            for (int r = 0; r < n; r++) to[r] = rows[row[r]];
         if (n < QN_PANEL) memset(to + size * n, 0, (size_t)(size * (QN_PANEL - n)));
     }
     return to;
 }
 
 void qn_quant_pack(const qn_quant_type *t, const uint8_t *rows, int64_t step, int n, int64_t blocks, uint8_t *panel) {
+    int64_t row[QN_PANEL];
+    for (int i = 0; i < QN_PANEL; i++) row[i] = i * step;
     for (int64_t b = 0; b < blocks; b++)
         for (int s = 0; s < QN_SEGMENTS && t->segment[2 * s]; s++) {
             int size = t->segment[2 * s], count = t->segment[2 * s + 1];
-            panel = pack_field(rows, step, n, size, count, panel);
+            panel = pack_field(rows, row, n, size, count, panel);
             rows += size * count;
         }
 }

@@ -83,6 +83,27 @@ static inline void vf_turn_rows(const char *at, const int64_t *row, vf *r) {
 }
 #endif
 
+/* Four words of each row in the same way. */
+static inline void vf_turn_fours(const char *at, const int64_t *row, vf *r) {
+#if defined(QN_SIMD_SVE)
+    vf square[VF_N];
+    for (int i = 0; i < VF_N; i++) square[i] = vf_loadn((const float *)(const void *)(at + row[i]), 4);
+    vf_turn(square);
+    for (int i = 0; i < 4; i++) r[i] = square[i];
+#elif QN_LANES == 16
+    QN_UNROLL
+    for (int i = 0; i < 4; i++) {
+        __m512 w = _mm512_castps128_ps512(_mm_loadu_ps((const float *)(const void *)(at + row[i])));
+        w = _mm512_insertf32x4(w, _mm_loadu_ps((const float *)(const void *)(at + row[i + 4])), 1);
+        w = _mm512_insertf32x4(w, _mm_loadu_ps((const float *)(const void *)(at + row[i + 8])), 2);
+        r[i] = (vf)_mm512_insertf32x4(w, _mm_loadu_ps((const float *)(const void *)(at + row[i + 12])), 3);
+    }
+    vf_turn_quarters(r);
+#else
+    vf_turn_rows(at, row, r);
+#endif
+}
+
 /* Pairs of 16 bits, one to a lane, apart: the first of all lanes, then the second. */
 static inline void vf_part_pairs(vf pairs, uint16_t *to) {
 #if defined(QN_SIMD_AVX512)
