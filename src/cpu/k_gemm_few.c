@@ -7,8 +7,9 @@
 #define INLINE static inline __attribute__((always_inline))
 
 /* Where lines are added up: rows and lines at a time, so that their numbers of A stay in registers; columns of a unit, and sums, so that
- * these and some lines stay in the first cache. */
-enum { ROWS = QN_REGISTERS == 32 ? 4 : 2, LINES = 4, CHUNK = 1024, SUMS = 4096 };
+ * these and some lines stay in the first cache; units that there should be for threads to share, and how narrow they may be for it: less
+ * than a kilobyte of a line at a time costs a quarter. */
+enum { ROWS = QN_REGISTERS == 32 ? 4 : 2, LINES = 4, CHUNK = 1024, SUMS = 4096, UNITS = 8, LEAST = 256 };
 /* Where they are turned: vectors of a panel, and rows of A that pass by at a time. */
 enum { ACROSS = 2, WIDE = ACROSS * VF_N, PASSING = 4, LINE = 64 };
 
@@ -234,11 +235,22 @@ static int lies_along(const qn_gemm *g) { return g->b.along == size_in(&g->b); }
 /* Rows of A that need not be fetched. */
 static int in_place(const qn_gemm *g) { return g->a.dtype == QN_DTYPE_F32 && g->a.deep == 4 && is_plain(g, &g->a); }
 
+/* Columns of a unit. */
+static int64_t columns_of(const qn_gemm *g, int64_t batches) {
+    if (!lies_along(g)) return WIDE;
+    double bytes = (double)(g->k * size_in(&g->b)), flops = (double)(g->k * g->m * 2) / 8;
+    int64_t most = g->m * CHUNK > SUMS ? SUMS / g->m / VF_N * VF_N : CHUNK, parts = qn_cpu_parts(g->n * batches, bytes, flops);
+    int64_t across = ((parts < UNITS ? parts : UNITS) + batches - 1) / batches, each = (g->n + across - 1) / across;
+    each = (each + LEAST - 1) / LEAST * LEAST;
+    return each < most ? each : most;
+}
+
 int qn_gemm_few_plan(const qn_gemm *g, qn_gemm_cut *cut) {
     if (g->m > QN_GEMM_FEW || g->finish || g->store || !is_plain(g, &g->b)) return 0;
     if (!lies_along(g) && (g->b.deep != size_in(&g->b) || g->k == 1)) return 0;
-    int64_t batches = 1, most = !lies_along(g) ? WIDE : g->m * CHUNK > SUMS ? SUMS / g->m / VF_N * VF_N : CHUNK;
+    int64_t batches = 1;
     for (int i = 0; i < g->n_axes; i++) batches *= g->extent[i];
+    int64_t most = columns_of(g, batches);
     cut->few = 1;
     cut->columns = most;
     cut->across = (g->n + most - 1) / most;
