@@ -141,6 +141,26 @@ static int is_served(const qc_built *b, uint32_t levels) {
     return qn_cpu_prepare(levels, &call, &step);
 }
 
+/* A plan asks for kernels before there is data: what they fix then must be what the run will need. */
+static void check_without_data(const qc_built *b, uint32_t levels, const char *what) {
+    qn_tensor bare[QN_MAX_SRC + QN_MAX_DST];
+    const qn_tensor *src[QN_MAX_SRC] = {NULL}, *dst[QN_MAX_DST] = {NULL};
+    qn_cpu_step with = {.constant = 0}, without = {.constant = 0};
+    qn_call call = call_of(b);
+    qn_cpu_prepare(levels, &call, &with);
+    int n = 0;
+    for (int i = 0; i < call.n_src; i++)
+        if (call.src[i]) bare[n] = *call.src[i], bare[n].data = NULL, src[i] = &bare[n++];
+    for (int i = 0; i < call.n_dst; i++)
+        if (call.dst[i]) bare[n] = *call.dst[i], bare[n].data = NULL, dst[i] = &bare[n++];
+    call.src = src;
+    call.dst = dst;
+    int same = qn_cpu_prepare(levels, &call, &without) && with.workspace == without.workspace &&
+               with.n_phases == without.n_phases;
+    if (same && memcmp(with.parts, without.parts, sizeof with.parts) == 0) qc_pass();
+    else qc_fail(b, "%s: the step depends on where the data lies", what);
+}
+
 /* The same draw with sources that stay, where the kernel packs them: the bits in `one_thread` again. */
 static void check_packed(bench *t, const qc_case *c, const qc_draw *d, const qc_options *options, const char *what,
                          size_t bytes) {
@@ -182,6 +202,7 @@ static void check_draw(bench *t, const qc_case *c, const qc_draw *d, const qc_op
                 if (qc_outputs(&b, others, ROOM) == bytes && memcmp(one_thread, others, bytes) == 0) qc_pass();
                 else qc_fail(&b, "%s: %d threads give other bits than one", what, qn_pool_threads(t->pools[i]));
             }
+            check_without_data(&b, t->level->cpu_levels, what);
             if (!options->in_place) check_packed(t, c, d, options, what, bytes);
         }
     }

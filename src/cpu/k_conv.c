@@ -132,6 +132,7 @@ int qn_conv_describe(const qn_call *c, qn_conv *v) {
     v->residual = residual ? (const float *)qn_at(residual, 0) : NULL;
     v->y = (float *)qn_at(y, 0);
     v->act = act >= 0 ? qn_unary_row(act) : NULL;
+    v->ends = bias_of || residual || act >= 0;
     return 1;
 }
 
@@ -158,7 +159,7 @@ static int describe_conv(const qn_call *c, product *p) {
     g->c_dtype = QN_DTYPE_F32;
     qn_gemm_axis(g, v->images, 0, v->groups * v->deep * p->s.channel, v->groups * v->channels * g->c_row);
     qn_gemm_axis(g, v->groups, g->m * g->k * 4, v->deep * p->s.channel, g->m * g->c_row);
-    if (v->bias || v->act || v->residual) {
+    if (v->ends) {
         g->finish = finish_conv;
         g->context = v;
     }

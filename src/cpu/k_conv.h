@@ -17,6 +17,7 @@ typedef struct qn_conv {
     int64_t taps, pixels, samples;          /* of a kernel, of an output plane, of an input plane */
     int64_t images, groups, deep, channels; /* deep, channels: of a group, going in and coming out */
     const float *x, *w, *bias, *residual;
+    int ends; /* there is something to do to finished sums; a pointer would not say so before there is data */
     float *y;
     qn_conv_act_fn act;
 } qn_conv;

@@ -16,6 +16,7 @@ typedef struct spread {
     int64_t slices[QN_WINDOW_AXES], n_slices;
     int one_by_one; /* each image is a product of its own, and y is its matrix */
     const float *x, *w, *bias;
+    int has_bias;
     float *y;
 } spread;
 
@@ -59,6 +60,7 @@ static int describe(const qn_call *c, spread *v) {
     v->x = (const float *)qn_at(x, 0);
     v->w = (const float *)qn_at(w, 0);
     v->bias = bias ? (const float *)qn_at(bias, 0) : NULL;
+    v->has_bias = bias != NULL; /* also before there is data */
     v->y = (float *)qn_at(y, 0);
     return v->n_slices <= MOST_SLICES;
 }
@@ -208,7 +210,7 @@ static void set_product(slice *l) {
     if (v->one_by_one) qn_gemm_axis(g, v->images, 0, l->s.image, v->groups * v->channels * g->c_row);
     else g->store = store;
     qn_gemm_axis(g, v->groups, v->deep * v->channels * v->s.taps * 4, v->deep * l->s.channel, v->channels * g->c_row);
-    if (v->one_by_one && v->bias) g->finish = add_bias;
+    if (v->one_by_one && v->has_bias) g->finish = add_bias;
 }
 
 /* 0: no tap falls on these samples. */
