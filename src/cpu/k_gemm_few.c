@@ -245,8 +245,9 @@ static int64_t columns_of(const qn_gemm *g, int64_t batches) {
     return each < most ? each : most;
 }
 
+/* Few columns of many rows are left to tiles: a plan that was made for the most rows must have the scratch for less of them, too. */
 int qn_gemm_few_plan(const qn_gemm *g, qn_gemm_cut *cut) {
-    if (g->m > QN_GEMM_FEW || g->finish || g->store || !is_plain(g, &g->b)) return 0;
+    if (g->m > QN_GEMM_FEW || g->transposed || g->finish || g->store || !is_plain(g, &g->b)) return 0;
     if (!lies_along(g) && (g->b.deep != size_in(&g->b) || g->k == 1)) return 0;
     int64_t batches = 1;
     for (int i = 0; i < g->n_axes; i++) batches *= g->extent[i];
