@@ -137,8 +137,10 @@ INLINE vf line_of(const stripes *s, kind type, int v, int i) {
 }
 
 INLINE void multiply(const stripes *s, kind type, int depth, int64_t p, const float *const *x, int rows, vf sum[][ACROSS]) {
+    const int most = VF_STRIPE * 4 / size_of(type);
     QN_UNROLL
-    for (int i = 0; i < depth; i++) {
+    for (int i = 0; i < most; i++) {
+        if (i >= depth) continue;
         QN_UNROLL
         for (int v = 0; v < ACROSS; v++) {
             vf line = line_of(s, type, v, i);
