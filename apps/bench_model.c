@@ -11,11 +11,11 @@ static const char help
          "  -p N,M,...              lengths of prompts (0: none)\n"
          "  -n N,M,...              numbers of tokens to make (0: none)\n"
          "  -d N,M,...              depths: tokens that are in the context before (default 0)\n"
-         "  -r N                    repetitions, after some that do not count (two of a prompt, 20 tokens)\n"
+         "  -r N                    repetitions, after some that do not count (20 tokens, 20 short prompts, two long ones)\n"
          "  -o md|csv|json          form of the table\n"
          "  -np, --parallel N       sequences at once, when tokens are made\n" LM_HELP;
 
-enum { MOST_TESTS = 16, MOST_RUNS = 1000, WARM_UP = 20 };
+enum { MOST_TESTS = 16, MOST_RUNS = 1000, WARM_UP = 20, SHORT = 32 };
 
 typedef struct test {
     int is_prompt;
@@ -96,11 +96,13 @@ static int run_once(lm *l, const test *t, const int32_t *ids, double *seconds) {
 static int run_test(lm *l, test *t, const int32_t *ids, int64_t runs) {
     double rate[MOST_RUNS], sum = 0, squares = 0, seconds;
     int32_t sequences = sequences_of(l, t);
-    /* Plans, packs, warms up. The second prompt is for the head: its weights, which see few rows, are packed after the first run. */
+    /* Plans, packs, warms up. Weights that see few rows are packed a share in each run after the first: those of the head in a long
+     * prompt, and all of them in a short one. */
     int64_t warm = t->is_prompt || t->n < WARM_UP ? t->n : WARM_UP;
+    int warm_runs = !t->is_prompt ? 1 : t->n < SHORT ? WARM_UP : 2;
     test first = {.is_prompt = t->is_prompt, .n = warm, .depth = t->depth};
     int rc = fill_context(l, t, ids);
-    for (int i = 0; i < (t->is_prompt ? 2 : 1) && rc == APP_OK; i++) rc = run_once(l, &first, ids, &seconds);
+    for (int i = 0; i < warm_runs && rc == APP_OK; i++) rc = run_once(l, &first, ids, &seconds);
     for (int64_t r = 0; r < runs && rc == APP_OK; r++) {
         rc = run_once(l, t, ids, &seconds);
         rate[r] = (double)(t->n * sequences) / seconds;

@@ -1,6 +1,10 @@
 /* A pool that spins for a moment and then sleeps. The caller opens a gate, works with whoever comes in, closes it when no part is
  * left and waits for those inside only: a worker that wakes too late finds the gate shut and costs nothing. Threads that cannot be
- * had are done without: the caller alone still finishes everything. */
+ * had are done without: the caller alone still finishes everything.
+ *
+ * A round of small parts costs what its cache lines cost on their ways between cores. So only the caller writes to the gate, each
+ * worker says on a line of its own whether it is inside, and what was taken of a lane carries the number of its round, so that
+ * nobody need clear it for the next. */
 #include "thread/pool.h"
 
 #include <pthread.h>
@@ -12,16 +16,27 @@
 
 enum { POOL_MAX = 256, SPINS = 4000 };
 
-/* The gate in one word: workers inside, whether it is open, the number of the round; and whether the pool ends. */
-#define GATE_INSIDE UINT64_C(0xffff)
+/* The gate in one word: threads that this round has parts for, whether it is open, the number of the round; and whether the pool
+ * ends. */
+#define GATE_WANTED UINT64_C(0xffff)
 #define GATE_OPEN (UINT64_C(1) << 16)
 #define GATE_END (UINT64_C(1) << 17)
 #define GATE_ROUND (UINT64_C(1) << 18)
 
-/* The parts that a thread begins with: a run of them, so that a core finds in its caches what it wrote there the time before. */
+/* How many of a lane's parts were taken, below the last digits of the round they were taken in. No pool has as many parts as that:
+ * each writes some memory. */
+#ifndef TAKEN_BITS /* a test leaves few for the round, to see them come again */
+#define TAKEN_BITS 40
+#endif
+#define TAKEN_MASK ((UINT64_C(1) << TAKEN_BITS) - 1)
+#define TAKEN_TAGS (UINT64_C(1) << (64 - TAKEN_BITS))
+
+/* What a thread begins with: a run of parts, so that a core finds in its caches what it wrote there the time before. */
 typedef struct lane {
-    _Atomic int64_t next; /* first part nobody has taken */
-    char apart[64 - sizeof(int64_t)];
+    _Atomic uint64_t taken;
+    char apart[64 - sizeof(uint64_t)];
+    _Atomic uint64_t inside; /* the round that this lane's worker is at work in, 0: none */
+    char apart_too[64 - sizeof(uint64_t)];
 } lane;
 
 struct qn_pool {
@@ -30,13 +45,16 @@ struct qn_pool {
     int n_threads; /* the caller included */
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    int sleepers; /* under the lock */
+    _Atomic unsigned char asleep[POOL_MAX]; /* written under the lock */
+    _Atomic int started;                    /* workers, which thus find their numbers */
+    uint64_t round;                         /* the caller's; what follows is read by those inside */
     qn_pool_task_fn task;
     void *arg;
     int64_t parts;
+    int n_lanes;
+    char apart[64];
     _Atomic uint64_t gate;
-    _Atomic int left;    /* workers that came in this round and are done */
-    _Atomic int started; /* workers, which thus find their numbers */
+    char apart_too[64 - sizeof(uint64_t)];
     lane lanes[POOL_MAX];
     pthread_t threads[POOL_MAX];
 };
@@ -50,76 +68,96 @@ static inline void relax(void) {
 }
 
 static int64_t lane_begin(const qn_pool *p, int64_t number) {
-    int64_t each = p->parts / p->n_threads, rest = p->parts % p->n_threads;
+    int64_t each = p->parts / p->n_lanes, rest = p->parts % p->n_lanes;
     return each * number + (number < rest ? number : rest);
 }
 
-/* First its own lane, then what is left in the others', from the next one on. */
-static void take_parts(qn_pool *p, int me) {
-    for (int i = 0; i < p->n_threads; i++) {
-        int number = (me + i) % p->n_threads;
-        lane *l = &p->lanes[number];
-        int64_t end = lane_begin(p, number + 1);
-        while (atomic_load_explicit(&l->next, memory_order_relaxed) < end) {
-            int64_t part = atomic_fetch_add_explicit(&l->next, 1, memory_order_relaxed);
-            if (part < end) p->task(p->arg, part);
-        }
+/* The number of one more part of a lane with n of them; -1: none is left. */
+static int64_t take_one(lane *l, uint64_t round, int64_t n) {
+    uint64_t tag = round % TAKEN_TAGS << TAKEN_BITS, now = atomic_load_explicit(&l->taken, memory_order_relaxed);
+    for (;;) {
+        uint64_t taken = (now & ~TAKEN_MASK) == tag ? now & TAKEN_MASK : 0;
+        if (taken >= (uint64_t)n) return -1;
+        if (atomic_compare_exchange_weak_explicit(&l->taken, &now, tag | (taken + 1), memory_order_relaxed, memory_order_relaxed))
+            return (int64_t)taken;
     }
 }
 
-static int is_news(uint64_t gate, uint64_t seen) {
-    return (gate & GATE_END) || ((gate & GATE_OPEN) && gate / GATE_ROUND != seen);
+/* First its own lane, then what is left in the others', from the next one on. */
+static void take_parts(qn_pool *p, uint64_t round, int me) {
+    for (int i = 0; i < p->n_lanes; i++) {
+        int number = (me + i) % p->n_lanes;
+        int64_t begin = lane_begin(p, number), n = lane_begin(p, number + 1) - begin, part;
+        while ((part = take_one(&p->lanes[number], round, n)) >= 0) p->task(p->arg, begin + part);
+    }
 }
 
-/* Spins, then sleeps, until the gate opens for a round not seen yet or the pool ends. */
-static uint64_t wait_for_news(qn_pool *p, uint64_t seen) {
+static int is_news(uint64_t gate, uint64_t seen, int me) {
+    return (gate & GATE_END) || ((gate & GATE_OPEN) && gate / GATE_ROUND != seen && me < (int)(gate & GATE_WANTED));
+}
+
+/* Spins, then sleeps, until the gate opens for a round not seen yet that wants this worker, or the pool ends. */
+static uint64_t wait_for_news(qn_pool *p, uint64_t seen, int me) {
     uint64_t gate;
     for (int i = 0; i < SPINS; i++) {
-        if (is_news(gate = atomic_load_explicit(&p->gate, memory_order_acquire), seen)) return gate;
+        if (is_news(gate = atomic_load_explicit(&p->gate, memory_order_acquire), seen, me)) return gate;
         relax();
     }
     pthread_mutex_lock(&p->lock);
-    p->sleepers++;
-    while (!is_news(gate = atomic_load_explicit(&p->gate, memory_order_acquire), seen)) pthread_cond_wait(&p->wake, &p->lock);
-    p->sleepers--;
+    atomic_store(&p->asleep[me], 1);
+    while (!is_news(gate = atomic_load(&p->gate), seen, me)) pthread_cond_wait(&p->wake, &p->lock);
+    atomic_store_explicit(&p->asleep[me], 0, memory_order_relaxed);
     pthread_mutex_unlock(&p->lock);
     return gate;
 }
 
+/* A worker first says that it is inside and then looks whether the gate is still open; the caller first shuts the gate and then
+ * looks who is inside. In the one order of these four, which all threads agree on, one of them sees the other. */
 static void *worker(void *arg) {
     qn_pool *p = arg;
     uint64_t seen = 0;
     int me = atomic_fetch_add_explicit(&p->started, 1, memory_order_relaxed) + 1;
+    lane *mine = &p->lanes[me];
     for (;;) {
-        uint64_t gate = wait_for_news(p, seen);
+        uint64_t gate = wait_for_news(p, seen, me);
         if (gate & GATE_END) return NULL;
-        if (!atomic_compare_exchange_weak_explicit(&p->gate, &gate, gate + 1, memory_order_acq_rel, memory_order_relaxed))
-            continue;
         seen = gate / GATE_ROUND;
-        take_parts(p, me);
-        atomic_fetch_add_explicit(&p->left, 1, memory_order_release);
+        atomic_store(&mine->inside, seen);
+        if (atomic_load(&p->gate) == gate) take_parts(p, seen, me);
+        atomic_store_explicit(&mine->inside, 0, memory_order_release);
     }
 }
 
-static void set_gate(qn_pool *p, uint64_t gate) {
+/* Those whom nobody wants are left asleep: to wake them for every small round would cost more than the round. */
+static void set_gate(qn_pool *p, uint64_t gate, int wanted) {
+    int sleeping = 0;
+    atomic_store(&p->gate, gate);
+    for (int i = 1; i < wanted; i++) sleeping |= atomic_load(&p->asleep[i]);
+    if (!sleeping) return;
     pthread_mutex_lock(&p->lock);
-    atomic_store_explicit(&p->gate, gate, memory_order_release);
-    if (p->sleepers) pthread_cond_broadcast(&p->wake);
+    pthread_cond_broadcast(&p->wake);
     pthread_mutex_unlock(&p->lock);
 }
 
-static void share_parts(qn_pool *p) {
-    uint64_t round = atomic_load_explicit(&p->gate, memory_order_relaxed) / GATE_ROUND + 1;
-    for (int i = 0; i < p->n_threads; i++) atomic_store_explicit(&p->lanes[i].next, lane_begin(p, i), memory_order_relaxed);
-    atomic_store_explicit(&p->left, 0, memory_order_relaxed);
-    set_gate(p, round * GATE_ROUND | GATE_OPEN);
-    take_parts(p, 0);
-    uint64_t shut = atomic_fetch_and_explicit(&p->gate, ~GATE_OPEN, memory_order_acq_rel);
-    int inside = (int)(shut & GATE_INSIDE);
-    for (int i = 0; atomic_load_explicit(&p->left, memory_order_acquire) < inside; i++) {
-        if (i < SPINS) relax();
-        else sched_yield(); /* a worker was put aside by the system: let it run */
+/* The next round. Its last digits come again after many others; lanes that had no part in any of those forget them. */
+static uint64_t next_round(qn_pool *p) {
+    if (++p->round % TAKEN_TAGS == 0) {
+        for (int i = 0; i < POOL_MAX; i++) atomic_store_explicit(&p->lanes[i].taken, 0, memory_order_relaxed);
+        p->round++;
     }
+    return p->round;
+}
+
+static void share_parts(qn_pool *p) {
+    uint64_t round = next_round(p);
+    set_gate(p, round * GATE_ROUND | GATE_OPEN | (uint64_t)p->n_lanes, p->n_lanes);
+    take_parts(p, round, 0);
+    atomic_store(&p->gate, round * GATE_ROUND);
+    for (int k = 1, i = 0; k < p->n_lanes; k++)
+        for (; atomic_load(&p->lanes[k].inside) == round; i++) {
+            if (i < SPINS) relax();
+            else sched_yield(); /* a worker was put aside by the system: let it run */
+        }
 }
 
 void qn_pool_for(qn_pool *p, int64_t parts, qn_pool_task_fn task, void *arg) {
@@ -134,6 +172,7 @@ void qn_pool_for(qn_pool *p, int64_t parts, qn_pool_task_fn task, void *arg) {
     p->task = task;
     p->arg = arg;
     p->parts = parts;
+    p->n_lanes = parts < p->n_threads ? (int)parts : p->n_threads;
     share_parts(p);
 }
 
@@ -177,7 +216,7 @@ int qn_pool_threads(const qn_pool *p) { return p ? p->n_threads : 1; }
 void qn_pool_destroy(qn_pool *p) {
     if (!p) return;
     if (!p->borrowed && p->n_threads > 1) {
-        set_gate(p, GATE_END);
+        set_gate(p, GATE_END, p->n_threads);
         for (int i = 1; i < p->n_threads; i++) pthread_join(p->threads[i], NULL);
     }
     pthread_cond_destroy(&p->wake);
