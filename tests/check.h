@@ -121,6 +121,8 @@ void qc_arena_reset(void);
 void qc_arena_free(void);
 size_t qc_arena_used(void);
 int qc_arena_contains(const void *p);
+void qc_arena_keep(void);   /* remember all bytes, to run the same request again */
+void qc_arena_rewind(void); /* what was kept, as it was */
 void qc_guard(void);                        /* remember all bytes; under AddressSanitizer also poison the red zones */
 void qc_unguard(void);                      /* lift the poison */
 void qc_allow(const void *p, size_t bytes); /* these bytes may have changed */

@@ -36,7 +36,7 @@ typedef struct zone {
 enum { FEW = 1 << 20 };
 
 static size_t capacity; /* what the largest source of the mode needs, in pages that cost nothing until they are used */
-static unsigned char *base, *shadow;
+static unsigned char *base, *shadow, *kept;
 static size_t used;
 static zone zones[MAX_ZONE];
 static int n_zone, poisoned;
@@ -46,14 +46,16 @@ static int arena_open(void) {
     capacity = (size_t)(qc_set.room > FEW ? 400 : 48) << 20;
     base = aligned_alloc(64, capacity);
     shadow = aligned_alloc(64, capacity);
-    return base && shadow;
+    kept = aligned_alloc(64, capacity);
+    return base && shadow && kept;
 }
 
 void qc_arena_free(void) {
     qc_unguard();
     free(base);
     free(shadow);
-    base = shadow = NULL;
+    free(kept);
+    base = shadow = kept = NULL;
 }
 
 void qc_arena_reset(void) {
@@ -80,6 +82,9 @@ void *qc_alloc(size_t bytes, size_t align) {
     used = to;
     return base + from;
 }
+
+void qc_arena_keep(void) { memcpy(kept, base, used); }
+void qc_arena_rewind(void) { memcpy(base, kept, used); }
 
 void qc_guard(void) {
     memcpy(shadow, base, used);
