@@ -1,6 +1,7 @@
 /* What this machine's processor can do, asked of the processor and of the system: an instruction whose registers the system does
  * not save is not there. */
 #define _DEFAULT_SOURCE /* syscall */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,10 +80,18 @@ static uint32_t detect(void) {
 static uint32_t detect(void) { return 1u << QN_CPU_LEVEL_c; }
 #endif
 
+/* Asked once: in a virtual machine each question stops the processor for microseconds. Whoever else asks meanwhile hears the same. */
+static uint32_t detect_once(void) {
+    static _Atomic uint32_t known; /* 0: not asked yet; every machine has level c */
+    uint32_t levels = atomic_load_explicit(&known, memory_order_relaxed);
+    if (!levels) atomic_store_explicit(&known, levels = detect(), memory_order_relaxed);
+    return levels;
+}
+
 uint32_t qn_cpu_levels(void) {
     const char *mask = getenv("QUERN_CPU");
     if (mask && strcmp(mask, "none") == 0) return 0;
-    uint32_t have = detect();
+    uint32_t have = detect_once();
     /* SVE where it is named only: under emulation some ops were not walked to their end, and nobody has timed it. */
     return mask && *mask ? qn_cpu_levels_parse(mask, have) : have & ~(1u << QN_CPU_LEVEL_sve);
 }
