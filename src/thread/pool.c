@@ -10,11 +10,12 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/memory.h"
 
-enum { POOL_MAX = 256, SPINS = 4000 };
+enum { POOL_MAX = 256, PATIENCE_NS = 200000, CLOCKED = 64 };
 
 /* The gate in one word: threads that this round has parts for, whether it is open, the number of the round; and whether the pool
  * ends. */
@@ -63,8 +64,25 @@ static inline void relax(void) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
-    __asm__ volatile("yield");
+    __asm__ volatile("isb"); /* `yield` is no pause on cores without hardware threads */
 #endif
+}
+
+/* How long somebody has spun, by the clock: a pause is one cycle here and a hundred there. */
+typedef struct patience {
+    unsigned spins;
+    int64_t until; /* 0: the clock was not looked at yet */
+} patience;
+
+/* Spins once; 0 when that was long enough. */
+static int spin(patience *p) {
+    relax();
+    if (++p->spins % CLOCKED) return 1;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    int64_t now = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    if (!p->until) p->until = now + PATIENCE_NS;
+    return now < p->until;
 }
 
 static int64_t lane_begin(const qn_pool *p, int64_t number) {
@@ -99,10 +117,10 @@ static int is_news(uint64_t gate, uint64_t seen, int me) {
 /* Spins, then sleeps, until the gate opens for a round not seen yet that wants this worker, or the pool ends. */
 static uint64_t wait_for_news(qn_pool *p, uint64_t seen, int me) {
     uint64_t gate;
-    for (int i = 0; i < SPINS; i++) {
+    patience some = {0, 0};
+    do
         if (is_news(gate = atomic_load_explicit(&p->gate, memory_order_acquire), seen, me)) return gate;
-        relax();
-    }
+    while (spin(&some));
     pthread_mutex_lock(&p->lock);
     atomic_store(&p->asleep[me], 1);
     while (!is_news(gate = atomic_load(&p->gate), seen, me)) pthread_cond_wait(&p->wake, &p->lock);
@@ -153,11 +171,10 @@ static void share_parts(qn_pool *p) {
     set_gate(p, round * GATE_ROUND | GATE_OPEN | (uint64_t)p->n_lanes, p->n_lanes);
     take_parts(p, round, 0);
     atomic_store(&p->gate, round * GATE_ROUND);
-    for (int k = 1, i = 0; k < p->n_lanes; k++)
-        for (; atomic_load(&p->lanes[k].inside) == round; i++) {
-            if (i < SPINS) relax();
-            else sched_yield(); /* a worker was put aside by the system: let it run */
-        }
+    patience some = {0, 0};
+    for (int k = 1; k < p->n_lanes; k++)
+        while (atomic_load(&p->lanes[k].inside) == round)
+            if (!spin(&some)) sched_yield(); /* a worker was put aside by the system: let it run */
 }
 
 void qn_pool_for(qn_pool *p, int64_t parts, qn_pool_task_fn task, void *arg) {
