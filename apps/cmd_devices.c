@@ -29,6 +29,7 @@ static void print_text(const qn_device_info *d) {
     if (d->api_version)
         printf(", Vulkan %u.%u.%u", d->api_version >> 22 & 127, d->api_version >> 12 & 1023, d->api_version & 4095);
     printf("\n  memory    %.1f GiB\n", (double)d->memory_bytes / (1024.0 * 1024.0 * 1024.0));
+    if (d->n_cores) printf("  cores     %u\n", d->n_cores);
     if (d->subgroup) printf("  subgroup  %u lanes\n", d->subgroup);
     printf("  features ");
     int any = 0;
@@ -54,8 +55,9 @@ static void print_json(const qn_device_info *d) {
     print_quoted(d->name);
     printf(", \"driver\": ");
     print_quoted(d->driver);
-    printf(", \"memory_bytes\": %llu, \"subgroup\": %u, \"kernels\": %u, \"trusted\": %s, \"features\": [",
-           (unsigned long long)d->memory_bytes, d->subgroup, d->n_kernels, d->features & QN_DEVICE_TRUSTED ? "true" : "false");
+    printf(", \"memory_bytes\": %llu, \"cores\": %u, \"subgroup\": %u, \"kernels\": %u, \"trusted\": %s, \"features\": [",
+           (unsigned long long)d->memory_bytes, d->n_cores, d->subgroup, d->n_kernels,
+           d->features & QN_DEVICE_TRUSTED ? "true" : "false");
     int any = 0;
     for (int i = 0; i < FEATURES; i++)
         if (d->features & features[i].bit) printf("%s\"%s\"", any++ ? ", " : "", features[i].name);

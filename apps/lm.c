@@ -2,7 +2,6 @@
 #include "lm.h"
 
 #include <errno.h>
-#include <unistd.h>
 
 int lm_fail(const lm *l, const qn_error *error) {
     return error->status == QN_CANCELLED && *model_stopped() ? MODEL_INTERRUPTED : model_fail(l->verb, error->text);
@@ -62,8 +61,9 @@ static int take_type(const lm *l, const char *flag, const char *word, qn_dtype *
 static int take_words(lm *l, const lm_words *w, int64_t *threads) {
     int64_t n;
     int rc = APP_OK;
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    *threads = cores > 0 ? cores : 1;
+    qn_device_info cpu;
+    qn_device_list(&cpu, 1, NULL, NULL);
+    *threads = cpu.n_cores;
     l->options.size = sizeof l->options;
     if (w->threads && rc == APP_OK) rc = lm_number(l->verb, "--threads", w->threads, 1, 1024, threads);
     if (w->context && rc == APP_OK && (rc = lm_number(l->verb, "--ctx-size", w->context, 0, 1 << 26, &n)) == APP_OK)

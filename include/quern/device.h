@@ -32,10 +32,13 @@ typedef struct qn_device_info {
     uint32_t api_version; /* as Vulkan packs it, 0 elsewhere */
     uint32_t n_kernels;   /* ops it has kernels for */
     uint64_t clock_bound; /* nanoseconds by which its times may be off the host's clock, 0: its clock cannot be compared */
+    uint32_t n_cores;     /* of the CPU: processors that this process may use; 0 elsewhere */
+    uint32_t reserved;
 } qn_device_info;
 
 /* Describes up to `room` devices and sets *count to how many there are; each one is opened and tested. A backend that is not
- * there is no failure: `error` then holds the sentence and the status is QN_OK. */
+ * there is no failure: `error` then holds the sentence and the status is QN_OK. The first is the CPU; for that one alone count may be
+ * NULL, and no other backend is asked. */
 QN_API qn_status qn_device_list(qn_device_info *infos, int room, int *count, qn_error *error);
 
 typedef struct qn_device qn_device;

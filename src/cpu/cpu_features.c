@@ -1,7 +1,6 @@
 /* What this machine's processor can do, asked of the processor and of the system: an instruction whose registers the system does
  * not save is not there. */
 #define _DEFAULT_SOURCE /* syscall */
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,9 +35,11 @@ static int has_amx(const leaves *f, uint64_t states) {
 static uint32_t detect(void) {
     leaves f = {0, 0, 0, 0, 0};
     uint32_t a, b, c, d, levels = 1u << QN_CPU_LEVEL_c;
-    if (!__get_cpuid(1, &a, &b, &f.c1, &d)) return levels;
-    if (!__get_cpuid_count(7, 0, &a, &f.b7, &f.c7, &f.d7)) return levels;
-    if (a >= 1 && !__get_cpuid_count(7, 1, &f.a71, &b, &c, &d)) f.a71 = 0;
+    /* No more questions than it takes: in a virtual machine each one stops the processor for microseconds. */
+    if (__get_cpuid_max(0, NULL) < 7) return levels;
+    __cpuid(1, a, b, f.c1, d);
+    __cpuid_count(7, 0, a, f.b7, f.c7, f.d7);
+    if (a >= 1) __cpuid_count(7, 1, f.a71, b, c, d);
     uint64_t states = bit(f.c1, 27) ? saved_states() : 0;
     if ((states & 6) != 6 || !bit(f.b7, 5) || !bit(f.c1, 12) || !bit(f.c1, 29)) return levels;
     levels |= 1u << QN_CPU_LEVEL_avx2;
@@ -80,18 +81,10 @@ static uint32_t detect(void) {
 static uint32_t detect(void) { return 1u << QN_CPU_LEVEL_c; }
 #endif
 
-/* Asked once: in a virtual machine each question stops the processor for microseconds. Whoever else asks meanwhile hears the same. */
-static uint32_t detect_once(void) {
-    static _Atomic uint32_t known; /* 0: not asked yet; every machine has level c */
-    uint32_t levels = atomic_load_explicit(&known, memory_order_relaxed);
-    if (!levels) atomic_store_explicit(&known, levels = detect(), memory_order_relaxed);
-    return levels;
-}
-
 uint32_t qn_cpu_levels(void) {
     const char *mask = getenv("QUERN_CPU");
     if (mask && strcmp(mask, "none") == 0) return 0;
-    uint32_t have = detect_once();
+    uint32_t have = detect();
     /* SVE where it is named only: under emulation some ops were not walked to their end, and nobody has timed it. */
     return mask && *mask ? qn_cpu_levels_parse(mask, have) : have & ~(1u << QN_CPU_LEVEL_sve);
 }

@@ -14,6 +14,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "prof/roofline_dots.h"
+#include "thread/cores.h"
 
 enum { MAX_THREADS = 256, FMA_TURNS = 100000, TILE_TURNS = 4000, PASSES_LEAST = 3 };
 
@@ -319,8 +320,7 @@ qn_status qn_limits_measure(int milliseconds, qn_limits *limits, qn_error *error
         milliseconds > 60000)
         return qn_error_set(error, QN_ARGUMENT, "limits need a record of this version and 10 to 60000 ms, not %d", milliseconds);
     qn_limits_all l = {.cache_bytes = last_cache()};
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int wanted = cores < 1 ? 1 : cores > MAX_THREADS ? MAX_THREADS : (int)cores;
+    int cores = qn_cores(), wanted = cores > MAX_THREADS ? MAX_THREADS : cores;
     uint64_t near = l.cache_bytes / 4;
     arrays m = {NULL, lines_for(milliseconds), 0};
     m.near = (size_t)(near < NEAR_LEAST ? NEAR_LEAST : near > NEAR_MOST ? NEAR_MOST : near) / sizeof(line);

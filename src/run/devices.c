@@ -5,6 +5,7 @@
 #include <quern/device.h>
 
 #include "cpu/cpu.h"
+#include "thread/cores.h"
 #include "vulkan/vulkan.h"
 
 static void describe_cpu(qn_device_info *info) {
@@ -23,6 +24,7 @@ static void describe_cpu(qn_device_info *info) {
     snprintf(info->verdict, sizeof info->verdict, "is the reference");
     info->memory_bytes = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
     info->n_kernels = (uint32_t)kernels;
+    info->n_cores = (uint32_t)qn_cores();
 }
 
 /* Opening it is the test; what it says of itself then is the last word. */
@@ -44,11 +46,11 @@ static void describe_vulkan(int index, qn_device_info *info) {
 }
 
 qn_status qn_device_list(qn_device_info *infos, int room, int *count, qn_error *error) {
-    if (!count || room < 0 || (room && !infos))
+    if ((!count && room != 1) || room < 0 || (room && !infos))
         return qn_error_set(error, QN_ARGUMENT, "device list: a count, and room for what is asked, are needed");
     if (error) *error = (qn_error){QN_OK, ""};
-    int n = qn_vulkan_count(error);
-    *count = 1 + n;
+    int n = count ? qn_vulkan_count(error) : 0;
+    if (count) *count = 1 + n;
     if (room > 0) describe_cpu(&infos[0]);
     for (int i = 0; i < n && i + 1 < room; i++) describe_vulkan(i, &infos[i + 1]);
     return QN_OK;

@@ -11,9 +11,9 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/memory.h"
+#include "thread/cores.h"
 
 enum { POOL_MAX = 256, PATIENCE_NS = 200000, CLOCKED = 64 };
 
@@ -208,10 +208,8 @@ static qn_pool *pool_new(void) {
 
 qn_status qn_pool_create(int threads, qn_pool **pool) {
     if (!pool || threads < 0 || threads > POOL_MAX) return QN_ARGUMENT;
-    if (threads == 0) {
-        long online = sysconf(_SC_NPROCESSORS_ONLN);
-        threads = online < 1 ? 1 : online > POOL_MAX ? POOL_MAX : (int)online;
-    }
+    if (threads == 0) threads = qn_cores();
+    if (threads > POOL_MAX) threads = POOL_MAX;
     qn_pool *p = *pool = pool_new();
     if (!p) return QN_NO_MEMORY;
     while (p->n_threads < threads && pthread_create(&p->threads[p->n_threads], NULL, worker, p) == 0) p->n_threads++;
