@@ -28,7 +28,7 @@ typedef struct lm_words {
 /* For help texts. */
 #define LM_HELP                                                                                           \
     "  -m, --model FILE        the model, a GGUF file; -m may be left out\n"                              \
-    "  -t, --threads N         threads (default: as many as there are cores for it)\n"                     \
+    "  -t, --threads N         threads (default: as many as there are cores for it)\n"                    \
     "  -c, --ctx-size N        most tokens in a sequence (0: the model's; default: that, at most 4096)\n" \
     "  -b, -ub, --batch-size N tokens of a prompt in one run (default 512)\n"                             \
     "  -ctk, -ctv TYPE         types of the cache: f32, f16, bf16, q8_0, q4_0 (default f16)\n"            \

@@ -289,7 +289,8 @@ typedef struct qn_user_op {
     void *user;
     /* Guard and shape rule: looks at descriptors (there may be no data yet), fills dtype, rank and shape of each of dst[n_dst]. */
     qn_status (*shape)(void *user, int n_src, const qn_tensor *const *src, qn_tensor *dst);
-    qn_status (*run)(void *user, int n_src, const qn_tensor *const *src, int n_dst, const qn_tensor *const *dst, int task, int n_tasks);
+    qn_status (*run)(void *user, int n_src, const qn_tensor *const *src, int n_dst, const qn_tensor *const *dst, int task,
+                     int n_tasks);
     /* From the gradients of the outputs, NULL where they are zero, the gradient of source `wanted`, into dx. NULL: has none. */
     qn_status (*backward)(void *user, int wanted, int n_src, const qn_tensor *const *src, int n_dst, const qn_tensor *const *grad,
                           const qn_tensor *dx);

@@ -207,9 +207,9 @@ static qn_pool *pool_new(void) {
 }
 
 qn_status qn_pool_create(int threads, qn_pool **pool) {
-    if (!pool || threads < 0 || threads > POOL_MAX) return QN_ARGUMENT;
+    if (!pool || threads < 0) return QN_ARGUMENT;
     if (threads == 0) threads = qn_cores();
-    if (threads > POOL_MAX) threads = POOL_MAX;
+    if (threads > POOL_MAX) threads = POOL_MAX; /* a machine may have more */
     qn_pool *p = *pool = pool_new();
     if (!p) return QN_NO_MEMORY;
     while (p->n_threads < threads && pthread_create(&p->threads[p->n_threads], NULL, worker, p) == 0) p->n_threads++;

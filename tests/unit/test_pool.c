@@ -58,10 +58,24 @@ static void a_borrowed_pool_is_used(void **state) {
     assert_int_equal(qn_pool_create(2, NULL), QN_ARGUMENT);
 }
 
+/* More than a pool can have: a machine may have as many processors, and `threads 0` asks for them all. */
+static void too_many_are_fewer(void **state) {
+    (void)state;
+    qn_pool *pool;
+    tally t;
+    for (int k = 0; k < PARTS; k++) atomic_store(&t.seen[k], 0);
+    assert_int_equal(qn_pool_create(100000, &pool), QN_OK);
+    assert_in_range(qn_pool_threads(pool), 1, 256);
+    qn_pool_for(pool, PARTS, count, &t);
+    for (int k = 0; k < PARTS; k++) assert_int_equal(atomic_load(&t.seen[k]), 1);
+    qn_pool_destroy(pool);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_part_runs_once),
         cmocka_unit_test(a_borrowed_pool_is_used),
+        cmocka_unit_test(too_many_are_fewer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
