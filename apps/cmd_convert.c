@@ -269,7 +269,7 @@ int cmd_convert(int argc, char **argv) {
             return APP_USAGE;
         }
     }
-    if (threads && lm_number("convert", "--threads", threads, 1, 1024, &n_threads) != APP_OK) return APP_USAGE;
+    if (threads && lm_number("convert", "--threads", threads, 1, QN_POOL_MAX, &n_threads) != APP_OK) return APP_USAGE;
     if (qn_pool_create((int)n_threads, &c.pool) != QN_OK) return model_fail("convert", "no pool of so many threads");
     model_catch_stop();
     rc = run(&c);

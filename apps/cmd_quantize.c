@@ -222,7 +222,7 @@ int cmd_quantize(int argc, char **argv) {
     if (take_dtype("--token-embedding-type", embed, &j.model.embed) != APP_OK) return APP_USAGE;
     if (check_tensor_types(j.model.tensor_types) != APP_OK) return APP_USAGE;
     int64_t n_threads = 0;
-    if (threads && lm_number("quantize", "--threads", threads, 1, 1024, &n_threads) != APP_OK) return APP_USAGE;
+    if (threads && lm_number("quantize", "--threads", threads, 1, QN_POOL_MAX, &n_threads) != APP_OK) return APP_USAGE;
     model_catch_stop();
     rc = open_and_run(&j, (int)n_threads);
     if (rc != APP_OK) fprintf(stderr, "quern quantize: %s\n", j.error.text);

@@ -329,7 +329,7 @@ static int take(options *o, const char *word, const char *value, const char **ex
     if (strcmp(word, "--device") == 0) return o->device = value, strncmp(value, "vulkan", 6) == 0;
     if (strcmp(word, "--epochs") == 0) return whole(value, 1, 1000, &o->epochs);
     if (strcmp(word, "--images") == 0) return whole(value, BATCH, 60000, &o->images);
-    if (strcmp(word, "-t") == 0 || strcmp(word, "--threads") == 0) return whole(value, 0, 256, &o->threads);
+    if (strcmp(word, "-t") == 0 || strcmp(word, "--threads") == 0) return whole(value, 0, QN_POOL_MAX, &o->threads);
     if (strcmp(word, "--seed") == 0) return whole(value, 0, 2147483647, &o->seed);
     double *number = strcmp(word, "--require") == 0 ? &o->require : strcmp(word, "--compare") == 0 ? &o->compare : NULL;
     if (!number) return 0;

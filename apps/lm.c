@@ -63,9 +63,9 @@ static int take_words(lm *l, const lm_words *w, int64_t *threads) {
     int rc = APP_OK;
     qn_device_info cpu;
     qn_device_list(&cpu, 1, NULL, NULL);
-    *threads = cpu.n_cores;
+    *threads = cpu.n_cores < QN_POOL_MAX ? cpu.n_cores : QN_POOL_MAX;
     l->options.size = sizeof l->options;
-    if (w->threads && rc == APP_OK) rc = lm_number(l->verb, "--threads", w->threads, 1, 1024, threads);
+    if (w->threads && rc == APP_OK) rc = lm_number(l->verb, "--threads", w->threads, 1, QN_POOL_MAX, threads);
     if (w->context && rc == APP_OK && (rc = lm_number(l->verb, "--ctx-size", w->context, 0, 1 << 26, &n)) == APP_OK)
         l->options.context = n ? n : l->info.context;
     if (l->options.context > l->info.context)

@@ -308,7 +308,7 @@ int train_stories(int argc, char **argv) {
     if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
     if (steps) rc = lm_number("train", "--steps", steps, 1, 1000000, &o.steps);
     if (rc == APP_OK && seed) rc = lm_number("train", "--seed", seed, 0, INT32_MAX, &o.seed);
-    if (rc == APP_OK && threads) rc = lm_number("train", "--threads", threads, 1, 256, &o.threads);
+    if (rc == APP_OK && threads) rc = lm_number("train", "--threads", threads, 1, QN_POOL_MAX, &o.threads);
     if (rc == APP_OK && tales) rc = lm_number("train", "--tell", tales, 1, 1000000, &o.tell);
     if (rc == APP_OK && rate) {
         char *end;

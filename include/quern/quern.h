@@ -154,10 +154,14 @@ QN_API int qn_tensor_is_contiguous(const qn_tensor *tensor);
 
 /* ---- Threads ------------------------------------------------------------------------------------------------------ */
 
-/* Threads that share the work of large ops. Results are the same bits with any number of them, or none. */
+/* Threads that share the work of large ops. Results are the same bits with any number of them, or none. They take none of the
+ * process's signals, and round as their caller does. Contexts may have a pool in common: while it is at work for one thread, others
+ * do their own work alone. The child of a fork has no threads and makes itself another. */
 typedef struct qn_pool qn_pool;
 
-/* A pool of so many threads, the caller's included; 0: one for each processor that the process may use. Threads the system does not grant are done without. */
+enum { QN_POOL_MAX = 256 };
+/* A pool of so many threads, the caller's included, at most QN_POOL_MAX; 0: one for each processor that the process may use. Threads
+ * the system does not grant are done without. */
 QN_API qn_status qn_pool_create(int threads, qn_pool **pool);
 /* A pool the program already has: `run` calls task(arg, part) for every part in [0, parts), in any order and on any thread, and
  * returns when all are done. */

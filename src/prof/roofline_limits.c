@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "prof/roofline_dots.h"
 #include "thread/cores.h"
+#include "thread/start.h"
 
 enum { MAX_THREADS = 256, FMA_TURNS = 100000, TILE_TURNS = 4000, PASSES_LEAST = 3 };
 
@@ -254,7 +255,7 @@ static qn_status with_team(team *t, int wanted, const arrays *m, double budget, 
     pthread_mutex_lock(&t->gate);
     for (t->n = 1; t->n < wanted; t->n++) {
         t->members[t->n].team = t;
-        if (pthread_create(&threads[t->n], NULL, serve, &t->members[t->n]) != 0) break;
+        if (qn_thread_start(&threads[t->n], serve, &t->members[t->n]) != 0) break;
     }
     int met = t->met = pthread_barrier_init(&t->barrier, NULL, (unsigned)t->n) == 0;
     pthread_mutex_unlock(&t->gate);

@@ -14,8 +14,12 @@
 
 #include "base/memory.h"
 #include "thread/cores.h"
+#include "thread/floats.h"
+#include "thread/start.h"
 
-enum { POOL_MAX = 256, PATIENCE_NS = 200000, CLOCKED = 64 };
+/* Beds for sleepers, 2^BEDS of whom are QN_POOL_MAX. */
+enum { BEDS = 8, PATIENCE_NS = 200000, CLOCKED = 64 };
+_Static_assert(1 << BEDS >= QN_POOL_MAX, "a bed for every worker");
 
 /* The gate in one word: threads that this round has parts for, whether it is open, the number of the round; and whether the pool
  * ends. */
@@ -23,6 +27,7 @@ enum { POOL_MAX = 256, PATIENCE_NS = 200000, CLOCKED = 64 };
 #define GATE_OPEN (UINT64_C(1) << 16)
 #define GATE_END (UINT64_C(1) << 17)
 #define GATE_ROUND (UINT64_C(1) << 18)
+#define GATE_ROUNDS (UINT64_C(1) << (64 - 18))
 
 /* How many of a lane's parts were taken, below the last digits of the round they were taken in. No pool has as many parts as that:
  * each writes some memory. */
@@ -45,10 +50,12 @@ struct qn_pool {
     void *user;
     int n_threads; /* the caller included */
     pthread_mutex_t lock;
-    pthread_cond_t wake;
-    _Atomic unsigned char asleep[POOL_MAX]; /* written under the lock */
-    _Atomic int started;                    /* workers, which thus find their numbers */
-    uint64_t round;                         /* the caller's; what follows is read by those inside */
+    pthread_cond_t wake[BEDS];
+    _Atomic unsigned char asleep[QN_POOL_MAX]; /* written under the lock */
+    _Atomic int started;                       /* workers, which thus find their numbers */
+    _Atomic int busy;                          /* with somebody's round */
+    uint64_t round;                            /* the caller's; what follows is read by those inside */
+    uint64_t floats;
     qn_pool_task_fn task;
     void *arg;
     int64_t parts;
@@ -56,8 +63,8 @@ struct qn_pool {
     char apart[64];
     _Atomic uint64_t gate;
     char apart_too[64 - sizeof(uint64_t)];
-    lane lanes[POOL_MAX];
-    pthread_t threads[POOL_MAX];
+    lane lanes[QN_POOL_MAX];
+    pthread_t threads[QN_POOL_MAX];
 };
 
 static inline void relax(void) {
@@ -114,6 +121,9 @@ static int is_news(uint64_t gate, uint64_t seen, int me) {
     return (gate & GATE_END) || ((gate & GATE_OPEN) && gate / GATE_ROUND != seen && me < (int)(gate & GATE_WANTED));
 }
 
+/* Who sleeps where: worker 1; 2 and 3; 4 to 7; and so on. A round wants the first so many, and so wakes less than twice as many. */
+static int bed_of(int me) { return 31 - __builtin_clz((unsigned)me); }
+
 /* Spins, then sleeps, until the gate opens for a round not seen yet that wants this worker, or the pool ends. */
 static uint64_t wait_for_news(qn_pool *p, uint64_t seen, int me) {
     uint64_t gate;
@@ -123,7 +133,7 @@ static uint64_t wait_for_news(qn_pool *p, uint64_t seen, int me) {
     while (spin(&some));
     pthread_mutex_lock(&p->lock);
     atomic_store(&p->asleep[me], 1);
-    while (!is_news(gate = atomic_load(&p->gate), seen, me)) pthread_cond_wait(&p->wake, &p->lock);
+    while (!is_news(gate = atomic_load(&p->gate), seen, me)) pthread_cond_wait(&p->wake[bed_of(me)], &p->lock);
     atomic_store_explicit(&p->asleep[me], 0, memory_order_relaxed);
     pthread_mutex_unlock(&p->lock);
     return gate;
@@ -141,26 +151,32 @@ static void *worker(void *arg) {
         if (gate & GATE_END) return NULL;
         seen = gate / GATE_ROUND;
         atomic_store(&mine->inside, seen);
-        if (atomic_load(&p->gate) == gate) take_parts(p, seen, me);
+        if (atomic_load(&p->gate) == gate) {
+            qn_floats_follow(p->floats);
+            take_parts(p, seen, me);
+        }
         atomic_store_explicit(&mine->inside, 0, memory_order_release);
     }
 }
 
 /* Those whom nobody wants are left asleep: to wake them for every small round would cost more than the round. */
 static void set_gate(qn_pool *p, uint64_t gate, int wanted) {
-    int sleeping = 0;
+    unsigned beds = 0;
     atomic_store(&p->gate, gate);
-    for (int i = 1; i < wanted; i++) sleeping |= atomic_load(&p->asleep[i]);
-    if (!sleeping) return;
+    for (int i = 1; i < wanted; i++)
+        if (atomic_load(&p->asleep[i])) beds |= 1u << bed_of(i);
+    if (!beds) return;
     pthread_mutex_lock(&p->lock);
-    pthread_cond_broadcast(&p->wake);
+    for (int i = 0; i < BEDS; i++)
+        if (beds >> i & 1) pthread_cond_broadcast(&p->wake[i]);
     pthread_mutex_unlock(&p->lock);
 }
 
 /* The next round. Its last digits come again after many others; lanes that had no part in any of those forget them. */
 static uint64_t next_round(qn_pool *p) {
-    if (++p->round % TAKEN_TAGS == 0) {
-        for (int i = 0; i < POOL_MAX; i++) atomic_store_explicit(&p->lanes[i].taken, 0, memory_order_relaxed);
+    p->round = (p->round + 1) % GATE_ROUNDS;
+    if (p->round % TAKEN_TAGS == 0) {
+        for (int i = 0; i < QN_POOL_MAX; i++) atomic_store_explicit(&p->lanes[i].taken, 0, memory_order_relaxed);
         p->round++;
     }
     return p->round;
@@ -182,15 +198,17 @@ void qn_pool_for(qn_pool *p, int64_t parts, qn_pool_task_fn task, void *arg) {
         p->borrowed(p->user, parts, task, arg);
         return;
     }
-    if (!p || p->n_threads == 1 || parts <= 1) {
+    if (!p || p->n_threads == 1 || parts <= 1 || atomic_exchange_explicit(&p->busy, 1, memory_order_acquire)) {
         for (int64_t i = 0; i < parts; i++) task(arg, i);
         return;
     }
     p->task = task;
     p->arg = arg;
     p->parts = parts;
+    p->floats = qn_floats_mode();
     p->n_lanes = parts < p->n_threads ? (int)parts : p->n_threads;
     share_parts(p);
+    atomic_store_explicit(&p->busy, 0, memory_order_release);
 }
 
 static qn_pool *pool_new(void) {
@@ -199,20 +217,20 @@ static qn_pool *pool_new(void) {
     if (!p) return NULL;
     memset(p, 0, sizeof *p);
     p->n_threads = 1;
-    if (pthread_mutex_init(&p->lock, NULL) != 0 || pthread_cond_init(&p->wake, NULL) != 0) {
-        memory.release(memory.user, p, sizeof *p);
-        return NULL;
-    }
-    return p;
+    int failed = pthread_mutex_init(&p->lock, NULL);
+    for (int i = 0; i < BEDS; i++) failed |= pthread_cond_init(&p->wake[i], NULL);
+    if (!failed) return p;
+    memory.release(memory.user, p, sizeof *p);
+    return NULL;
 }
 
 qn_status qn_pool_create(int threads, qn_pool **pool) {
     if (!pool || threads < 0) return QN_ARGUMENT;
     if (threads == 0) threads = qn_cores();
-    if (threads > POOL_MAX) threads = POOL_MAX; /* a machine may have more */
+    if (threads > QN_POOL_MAX) threads = QN_POOL_MAX; /* a machine may have more cores */
     qn_pool *p = *pool = pool_new();
     if (!p) return QN_NO_MEMORY;
-    while (p->n_threads < threads && pthread_create(&p->threads[p->n_threads], NULL, worker, p) == 0) p->n_threads++;
+    while (p->n_threads < threads && qn_thread_start(&p->threads[p->n_threads], worker, p) == 0) p->n_threads++;
     return QN_OK;
 }
 
@@ -234,7 +252,7 @@ void qn_pool_destroy(qn_pool *p) {
         set_gate(p, GATE_END, p->n_threads);
         for (int i = 1; i < p->n_threads; i++) pthread_join(p->threads[i], NULL);
     }
-    pthread_cond_destroy(&p->wake);
+    for (int i = 0; i < BEDS; i++) pthread_cond_destroy(&p->wake[i]);
     pthread_mutex_destroy(&p->lock);
     qn_allocator memory = qn_memory_default();
     memory.release(memory.user, p, sizeof *p);

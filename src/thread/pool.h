@@ -7,7 +7,8 @@
 
 typedef void (*qn_pool_task_fn)(void *arg, int64_t part);
 
-/* Runs task(arg, part) for every part in [0, parts) and returns when all are done. pool NULL: in order, here. One caller at a time. */
+/* Runs task(arg, part) for every part in [0, parts) and returns when all are done. pool NULL: in order, here. It
+ * serves one round at a time: who comes meanwhile, or calls from within a part, does its own parts alone. */
 void qn_pool_for(qn_pool *pool, int64_t parts, qn_pool_task_fn task, void *arg);
 
 /* How many threads it has, the caller's included; 1 for NULL. */

@@ -96,7 +96,7 @@ static void one_processor_is_one_thread(void **state) {
     cpu_set_t before, one;
     qn_pool *pool;
     qn_device_info cpu;
-    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    if (sched_getaffinity(0, sizeof before, &before) != 0) skip(); /* more processors than this set has room for */
     assert_in_range(qn_cores(), 1, CPU_COUNT(&before));
     int first = 0;
     while (!CPU_ISSET(first, &before)) first++;

@@ -3,6 +3,7 @@
 #define TAKEN_BITS 60
 #include "thread/pool.c"
 
+#include <sys/resource.h>
 #include <time.h>
 
 #include "cmocka_setup.h"
@@ -58,11 +59,33 @@ static void those_who_sleep_are_woken(void **state) {
     qn_pool_destroy(pool);
 }
 
+/* A round of two parts wants one worker, and who sleeps beside it sleeps on: woken each time, they would change places with others
+ * on their cores thousands of times. */
+static void a_narrow_round_wakes_few(void **state) {
+    (void)state;
+    enum { MANY = 64, NARROW = 100 };
+    qn_pool *pool;
+    tally t;
+    struct rusage before, after;
+    memset(&t, 0, sizeof t);
+    assert_int_equal(qn_pool_create(MANY, &pool), QN_OK);
+    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    assert_int_equal(getrusage(RUSAGE_SELF, &before), 0);
+    for (int round = 0; round < NARROW; round++) {
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        check_round(pool, &t, 2);
+    }
+    assert_int_equal(getrusage(RUSAGE_SELF, &after), 0);
+    assert_in_range(after.ru_nvcsw - before.ru_nvcsw, 0, NARROW * MANY / 4);
+    qn_pool_destroy(pool);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_come_again),
         cmocka_unit_test(a_lane_was_left_out),
         cmocka_unit_test(those_who_sleep_are_woken),
+        cmocka_unit_test(a_narrow_round_wakes_few),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
