@@ -140,6 +140,7 @@ typedef struct qc_options {
     char dst_layout;
     int in_place;               /* 1 + slot of the source that is also the first destination; 0: none */
     int least_dst;              /* leave optional outputs out */
+    int ones;                   /* so many more axes of one in front of destinations; below 0: fewer, where there are some */
     uint32_t round[QN_MAX_SRC]; /* values pass through this dtype first */
     unsigned char poison;       /* what outputs and workspace hold before */
 } qc_options;
@@ -151,6 +152,7 @@ typedef struct qc_built {
     qn_request request;
     qn_tensor src[QN_MAX_SRC], dst[QN_MAX_DST];
     int given_dst[QN_MAX_DST];
+    int rank[QN_MAX_DST]; /* of destinations, as inferred */
     void *attr; /* in the arena, like every buffer */
     qn_status inferred;
     qn_result result;
@@ -162,6 +164,7 @@ void qc_build(qc_built *b, const qc_case *c, const qc_draw *d, const qc_options 
 void qc_bind(qc_built *b); /* after a copy: point the request at this record's tensors */
 /* Byte strides of a layout; bytes = what the buffer needs. See qc_layout's table in check_layout.c. */
 void qc_layout(char layout, uint32_t dtype, int rank, const int64_t *shape, int64_t *stride, int64_t *offset, uint64_t *bytes);
+void qc_put_ones(qn_tensor *t, int more); /* in front of it; below 0: takes some away, where there are some */
 qn_status qc_tensor_make(qn_tensor *t, char layout, uint32_t dtype, int rank, const int64_t *shape);
 int64_t qc_count(int rank, const int64_t *shape);
 /* Logical element order of a tensor: calls back with the address of each element (plain) or block. */

@@ -84,10 +84,27 @@ static void paint(const qn_tensor *t, unsigned char value) {
     qc_each(t, paint_one, &p);
 }
 
+/* Axes of one in front of a tensor, which change nothing about it. Their strides are never walked. */
+void qc_put_ones(qn_tensor *t, int more) {
+    for (; more > 0 && t->rank < QN_MAX_RANK; more--) {
+        memmove(t->shape + 1, t->shape, (size_t)t->rank * sizeof *t->shape);
+        memmove(t->stride + 1, t->stride, (size_t)t->rank * sizeof *t->stride);
+        t->shape[0] = 1;
+        t->stride[0] = 1 << 20;
+        t->rank++;
+    }
+    for (; more < 0 && t->rank > 1 && t->shape[0] == 1; more++) {
+        t->rank--;
+        memmove(t->shape, t->shape + 1, (size_t)t->rank * sizeof *t->shape);
+        memmove(t->stride, t->stride + 1, (size_t)t->rank * sizeof *t->stride);
+    }
+}
+
 static const char *build_destination(qc_built *b, int i, const qn_tensor *like) {
     const qn_op_info *info = qn_op_describe(b->c->op);
     qn_tensor *t = &b->dst[i];
     b->given_dst[i] = 1;
+    b->rank[i] = like->rank;
     if (info->is_view) {
         *t = *like;
         return NULL;
@@ -102,6 +119,7 @@ static const char *build_destination(qc_built *b, int i, const qn_tensor *like) 
     }
     if (qc_tensor_make(t, b->options.dst_layout, like->dtype, like->rank, like->shape) != QN_OK) return "the arena is full";
     paint(t, b->options.poison);
+    qc_put_ones(t, b->options.ones);
     return NULL;
 }
 

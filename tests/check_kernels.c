@@ -137,6 +137,20 @@ static void compare(const qc_built *b, const double *got, const double *want, co
     }
 }
 
+/* Destinations as the dispatcher hands them to kernels: of the ranks that the rule says. */
+static const qn_tensor *const *ranked(const qc_built *b) {
+    static qn_tensor made[QN_MAX_DST];
+    static const qn_tensor *at[QN_MAX_DST];
+    for (int i = 0; i < b->request.n_dst; i++) {
+        at[i] = b->request.dst[i];
+        if (!at[i] || at[i]->rank == b->rank[i]) continue;
+        made[i] = *at[i];
+        qc_put_ones(&made[i], b->rank[i] - at[i]->rank);
+        at[i] = &made[i];
+    }
+    return at;
+}
+
 static qn_call call_of(const qc_built *b) {
     const qn_op_info *info = qn_op_describe(b->request.op);
     return (qn_call){b->request.op,
@@ -144,7 +158,7 @@ static qn_call call_of(const qc_built *b) {
                      b->request.n_src,
                      b->request.n_dst,
                      b->request.src,
-                     b->request.dst,
+                     ranked(b),
                      b->request.attr ? b->request.attr : info->attr_default,
                      NULL};
 }
@@ -249,7 +263,12 @@ static void check_draw(bench *t, const qc_case *c, const qc_draw *d, int large, 
     memset(options.src_layout, 's', sizeof options.src_layout);
     if (!large) check_layout(t, c, d, &options, "strided sources");
     options.dst_layout = 's';
-    if (!large) check_layout(t, c, d, &options, "strided throughout");
+    options.ones = 1;
+    if (!large) check_layout(t, c, d, &options, "strided throughout, with another axis of one in front");
+    memset(options.src_layout, 't', sizeof options.src_layout);
+    options.dst_layout = 't';
+    options.ones = -QN_MAX_RANK;
+    if (!large) check_layout(t, c, d, &options, "transposed throughout, without axes of one in front");
     if (!large) check_in_place(t, c, d);
     free(t->want);
 }

@@ -44,17 +44,19 @@ static int has_strides(const qn_op_info *info) {
 void qc_test_layouts(const qc_built *base, const unsigned char *bytes, size_t n) {
     static const struct {
         char src, dst;
+        int ones;
         const char *what;
-    } ways[] = {{'s', 0, "strided sources"},
-                {'n', 's', "reversed sources, strided destination"},
-                {'x', 'x', "axes laid out backwards"},
-                {'t', 0, "transposed sources"},
-                {0, 'n', "reversed destination"}};
+    } ways[] = {{'s', 0, 0, "strided sources"},
+                {'n', 's', 0, "reversed sources, strided destination"},
+                {'x', 'x', 0, "axes laid out backwards"},
+                {'t', 0, 0, "transposed sources"},
+                {0, 'n', 1, "reversed destination, with another axis of one in front"},
+                {0, 0, -QN_MAX_RANK, "destination without axes of one in front"}};
     const qn_op_info *info = qn_op_describe(base->c->op);
     if (info->is_view && has_strides(info)) return; /* byte strides of the attribute mean something else there */
     for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w++) {
         if (qc_set.quick && w == 3) continue;
-        qc_options options = {.poison = 0x33, .dst_layout = ways[w].dst};
+        qc_options options = {.poison = 0x33, .dst_layout = ways[w].dst, .ones = ways[w].ones};
         memset(options.src_layout, ways[w].src, sizeof options.src_layout);
         if (compare(base, &options, ways[w].what, bytes, n)) continue;
         for (int s = 0; s < base->c->n_src && ways[w].src; s++) { /* some source must be contiguous: then the others one by one */

@@ -41,7 +41,7 @@ static uint32_t detect(void) {
     __cpuid_count(7, 0, a, f.b7, f.c7, f.d7);
     if (a >= 1) __cpuid_count(7, 1, f.a71, b, c, d);
     uint64_t states = bit(f.c1, 27) ? saved_states() : 0;
-    if ((states & 6) != 6 || !bit(f.b7, 5) || !bit(f.c1, 12) || !bit(f.c1, 29)) return levels;
+    if ((states & 6) != 6 || !bit(f.b7, 5) || !bit(f.b7, 8) || !bit(f.c1, 12) || !bit(f.c1, 29)) return levels;
     levels |= 1u << QN_CPU_LEVEL_avx2;
     if (bit(f.a71, 4)) levels |= 1u << QN_CPU_LEVEL_avxvnni;
     int wide = bit(f.b7, 16) && bit(f.b7, 17) && bit(f.b7, 30) && bit(f.b7, 31) && bit(f.c7, 11);

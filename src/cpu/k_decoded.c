@@ -2,6 +2,7 @@
 #include "cpu/k_decoded.h"
 
 #include "cpu/k_codec.h"
+#include "tensor/dtype.h"
 
 enum { RUN = QN_DECODED_RUN, ROOM = QN_DECODED_ROOM };
 
@@ -52,11 +53,12 @@ void qn_decoded_blocks(const qn_gemm_side *side, int64_t batch_offset, int64_t f
 }
 
 void qn_decoded_describe(const qn_tensor *x, const qn_tensor *y, qn_gemm *g) {
-    int flat = qn_cpu_is_dense(x) && qn_cpu_is_dense(y);
+    int flat = qn_cpu_is_dense(x) && qn_cpu_is_dense(y); /* whatever the stride of an axis of one */
+    int64_t x_bytes = qn_tensor_dtypes[x->dtype].bytes, y_bytes = qn_tensor_dtypes[y->dtype].bytes;
     *g = (qn_gemm){.n = qn_ne(y, 0), .k = qn_ne(x, 0), .c = qn_at(y, 0), .c_dtype = y->dtype, .c_column = qn_nb(y, 0)};
     g->m = flat ? qn_tensor_count(y) / g->n : qn_ne(y, 1);
-    g->c_row = flat ? g->n * qn_nb(y, 0) : qn_nb(y, 1);
+    g->c_row = flat ? g->n * y_bytes : qn_nb(y, 1);
     g->a = (qn_gemm_side){.data = qn_at(x, 0), .deep = qn_nb(x, 0), .dtype = x->dtype};
-    g->a.along = flat ? g->k * qn_nb(x, 0) : qn_nb(x, 1);
+    g->a.along = flat ? g->k * x_bytes : qn_nb(x, 1);
     for (int i = y->rank - 1; !flat && i > 1; i--) qn_gemm_axis(g, qn_ne(y, i), qn_nb(x, i), 0, qn_nb(y, i));
 }

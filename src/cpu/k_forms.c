@@ -60,8 +60,10 @@ static void conv_2d_dw(const qn_call *c, form *f) {
     const qn_attr_conv_2d_dw *at = c->attr;
     f->at.conv = (qn_attr_conv){.stride = pair(at->s1, at->s0), .padding = pair(at->p1, at->p0)};
     f->at.conv.dilation = pair(at->d1, at->d0);
-    f->at.conv.groups = (int32_t)qn_ne(c->src[0], 3);
+    int64_t channels = qn_ne(c->src[0], 3);
+    f->at.conv.groups = channels > INT32_MAX ? 1 : (int32_t)channels;
     start_conv(c, f, QN_OP_conv, &f->at.conv, 4);
+    if (channels > INT32_MAX) f->wide[0].dtype = QN_DTYPE_NONE; /* more groups than can be said: what no kernel takes */
 }
 
 /* The first axis is two: batch or channels coming out, and channels going in. Of a dense tensor that is another way to see it. */

@@ -16,7 +16,7 @@ _Static_assert(offsetof(qn_attr_scan, exclusive) == offsetof(qn_attr_scan_back, 
 
 static form form_of(const qn_call *c) {
     const qn_attr_scan *at = c->attr;
-    const qn_tensor *x = c->src[0]; /* of scan_back the gradient, which has its shape */
+    const qn_tensor *x = c->src[c->op == QN_OP_scan_back]; /* there the gradient comes first, maybe with more ones in front */
     if (c->op == QN_OP_cumsum) {
         const qn_attr_cumsum *rows = c->attr;
         return (form){qn_tensor_count(x) / qn_ne(x, 0), qn_ne(x, 0), 1, 0, rows->reverse, rows->exclusive, 0};

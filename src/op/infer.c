@@ -79,13 +79,17 @@ void qn_out_like(qn_infer_call *c, int i, const qn_tensor *like, uint32_t dtype)
 qn_status qn_out_shape(qn_infer_call *c, int i, uint32_t dtype, int rank, const int64_t *d) {
     const qn_dtype_info *info = qn_dtype_describe((qn_dtype)dtype);
     int64_t bytes = info->bytes;
+    int empty = 0;
     c->out[i].dtype = dtype;
     c->out[i].rank = rank;
     for (int k = 0; k < rank; k++) {
         if (d[k] < 0) return qn_reject_out(c, i, QN_REASON_NEGATIVE_EXTENT, k, 0, d[k]);
         if (d[k] && qn_mul_overflow(bytes, d[k], &bytes)) return qn_reject_out(c, i, QN_REASON_SIZE_OVERFLOW, k, INT64_MAX, d[k]);
+        empty |= d[k] == 0;
         c->out[i].d[k] = d[k];
     }
+    if (!empty && bytes / info->block > QN_LAYOUT_BYTES)
+        return qn_reject_out(c, i, QN_REASON_SIZE_OVERFLOW, 0, QN_LAYOUT_BYTES, d[0]);
     if (d[rank - 1] % info->block) return qn_reject_out(c, i, QN_REASON_PARTIAL_BLOCK, rank - 1, info->block, d[rank - 1]);
     if (c->n_out <= i) c->n_out = i + 1;
     return QN_OK;

@@ -69,11 +69,42 @@ static qn_status execute(qn_context *ctx, const qn_request *q, qn_guarded *g, qn
     return QN_OK;
 }
 
+/* A destination of another rank than the rule's, with more or fewer ones in front, as the rule has it. */
+static qn_tensor with_rank(const qn_tensor *y, int rank) {
+    qn_tensor t = *y;
+    int more = rank - y->rank;
+    t.rank = rank;
+    for (int i = rank - 1; i >= 0; i--) {
+        t.shape[i] = i >= more ? y->shape[i - more] : 1;
+        t.stride[i] = y->stride[i >= more ? i - more : 0];
+    }
+    return t;
+}
+
+static int has_ranks(const qn_request *q, const qn_guarded *g) {
+    for (int i = 0; i < q->n_dst; i++)
+        if (q->dst[i] && q->dst[i]->rank != g->infer.out[i].rank) return 0;
+    return 1;
+}
+
+/* Ops count axes from the front, and so see destinations as their rules would have them. */
+__attribute__((noinline)) static qn_status execute_with_ranks(qn_context *ctx, const qn_request *q, qn_guarded *g, qn_result *r) {
+    qn_request same = *q;
+    qn_tensor made[QN_MAX_DST];
+    for (int i = 0; i < q->n_dst; i++) {
+        if (!q->dst[i]) continue;
+        made[i] = with_rank(q->dst[i], g->infer.out[i].rank);
+        same.dst[i] = &made[i];
+    }
+    return execute(ctx, &same, g, r);
+}
+
 /* Inlined into both, so that not recording costs a branch and no more. */
 __attribute__((always_inline)) static inline qn_status dispatch(qn_context *context, const qn_request *request, qn_guarded *g,
                                                                 qn_result *r) {
     qn_status status = guard_all(request, g, r);
-    if (status == QN_OK) status = execute(context, request, g, r);
+    if (status == QN_OK)
+        status = has_ranks(request, g) ? execute(context, request, g, r) : execute_with_ranks(context, request, g, r);
     count(request->op < QN_OP_COUNT ? &context->ops[request->op] : &context->unknown, status);
     return status;
 }
@@ -109,9 +140,9 @@ qn_status qn_can_dispatch(qn_context *context, const qn_request *request, qn_res
 /* A destination the caller has laid out already, and rightly. */
 static int is_given(const qn_request *q, int i, const qn_shape *s) {
     const qn_tensor *t = i < q->n_dst ? q->dst[i] : NULL;
-    if (!t || t->dtype != s->dtype || t->rank != s->rank) return 0;
-    for (int k = 0; k < s->rank; k++)
-        if (t->shape[k] != s->d[k]) return 0;
+    if (!t || t->dtype != s->dtype || t->rank < 1 || t->rank > QN_MAX_RANK) return 0;
+    for (int k = 0; k < s->rank || k < t->rank; k++)
+        if (qn_ne(t, k) != qn_sd(s, k)) return 0;
     return 1;
 }
 
@@ -129,8 +160,9 @@ qn_status qn_workspace_bytes(const qn_request *request, size_t *bytes, qn_result
     if (g.info->is_view || !qn_cpu_has_kernel(request->op)) return QN_OK;
     for (int i = 0; i < g.infer.n_out; i++) {
         const qn_shape *s = &g.infer.out[i];
-        dst[i] = is_given(request, i, s) ? request->dst[i] : &out[i];
-        if (dst[i] == &out[i]) qn_tensor_init(&out[i], (qn_dtype)s->dtype, s->rank, s->d, NULL, 0);
+        dst[i] = &out[i];
+        if (is_given(request, i, s)) out[i] = with_rank(request->dst[i], s->rank);
+        else qn_tensor_init(&out[i], (qn_dtype)s->dtype, s->rank, s->d, NULL, 0);
     }
     qn_call call = {request->op, request->subop, request->n_src, g.infer.n_out, request->src, dst, g.infer.attr, NULL};
     qn_cpu_step kernel;

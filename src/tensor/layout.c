@@ -44,7 +44,7 @@ static qn_status check_axes(const qn_tensor *t, const qn_dtype_info *d, int64_t 
         total /= d->block;
     }
     *bytes = empty ? 0 : total;
-    return QN_OK;
+    return *bytes > QN_LAYOUT_BYTES ? fail(f, QN_REASON_SIZE_OVERFLOW, 0, QN_LAYOUT_BYTES, t->shape[0]) : QN_OK;
 }
 
 /* Lowest byte offset of the view's elements from its data, and one past the highest. */
@@ -83,7 +83,9 @@ static inline int is_plainly_good(const qn_tensor *t, const qn_dtype_info *d, qn
             return 0;
         odd |= stride;
     }
-    if (__builtin_add_overflow(up, (int64_t)d->bytes, &up) || (odd & (unit_of(d) - 1)) || (uint64_t)up > t->size) return 0;
+    if (total > QN_LAYOUT_BYTES || __builtin_add_overflow(up, (int64_t)d->bytes, &up) || (odd & (unit_of(d) - 1)) ||
+        (uint64_t)up > t->size)
+        return 0;
     *span = (qn_span){data + (uintptr_t)t->offset, data + (uintptr_t)up, (uint64_t)total};
     return 1;
 }

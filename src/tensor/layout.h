@@ -18,6 +18,10 @@ typedef struct qn_span {
     uint64_t bytes;
 } qn_span;
 
+/* What a tensor's elements may take, were each there by itself: as much as a process can address. Views of one element that claim
+ * more could be computed with by nobody, and below this no product of one tensor's extents, in any type, comes near 64 bits. */
+#define QN_LAYOUT_BYTES (INT64_C(1) << 47)
+
 /* Checks dtype, flags, rank, extents, strides and that every byte of the view lies in its buffer. `need_data`: a view with
  * elements must have a data pointer; otherwise data may be NULL and then only shapes are checked. QN_OK or QN_INVALID. */
 qn_status qn_layout_check(const qn_tensor *t, int need_data, qn_span *span, qn_layout_fault *fault);

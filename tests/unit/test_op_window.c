@@ -57,11 +57,11 @@ static void kernel_whose_taps_reach_too_far_is_named(void **state) {
 
 static void channels_too_many_for_a_patch_are_named(void **state) {
     (void)state;
-    int64_t million = 1 << 20;
-    qn_tensor kernel = same_everywhere(3, (int64_t[]){million, million, million});
-    qn_tensor x = same_everywhere(4, (int64_t[]){16, 1, 1, 1});
+    int64_t side = 1 << 15, channels = 1 << 20;
+    qn_tensor kernel = same_everywhere(3, (int64_t[]){side, side, side});
+    qn_tensor x = same_everywhere(4, (int64_t[]){channels, 1, 1, 1});
     qn_attr_im2col_3d at = qn_attr_im2col_3d_default();
-    at.ic = 16;
+    at.ic = (int32_t)channels;
     at.p0 = at.p1 = at.p2 = INT32_MAX;
     expect_fault(QN_OP_im2col_3d, &kernel, &x, &at, QN_REASON_ATTR_HIGH, QN_ARG_ATTR, 9);
 }
