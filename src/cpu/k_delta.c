@@ -190,7 +190,7 @@ static unit unit_of(const rule *z, const qn_call *c, int64_t i) {
     return u;
 }
 
-static int64_t tile_floats(const rule *z) { return z->steps < QN_TURNED_TOKENS ? 0 : z->keys * QN_TURNED_ROWS; }
+static int64_t tile_floats(const rule *z) { return z->steps < QN_TURNED_TOKENS ? 0 : qn_turned_floats(z->keys); }
 static int64_t part_floats(const rule *z) { return (tile_floats(z) + 2 * z->gates + 15) / 16 * 16; }
 
 static void run_rule(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {

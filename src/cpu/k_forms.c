@@ -1,6 +1,7 @@
 /* The seed's convolutions and pools, which are the general ones under other names: a call is put in the general form, and that form's
  * kernel does the work. The form is made anew for each part, which is cheap beside a part. */
 #include "cpu/kernel.h"
+#include "tensor/layout.h"
 
 typedef struct form {
     qn_call call;
@@ -28,14 +29,7 @@ static void start(const qn_call *c, form *f, int op, int subop, const void *attr
 }
 
 static const qn_tensor *of_rank(const qn_tensor *t, int rank, qn_tensor *wide) {
-    *wide = *t;
-    wide->rank = rank;
-    for (int k = 0; k < rank; k++) {
-        wide->shape[rank - 1 - k] = qn_ne(t, k);
-        wide->stride[rank - 1 - k] = k < t->rank ? qn_nb(t, k) : 0;
-    }
-    for (int k = t->rank; k < rank; k++) /* as a dense tensor has it */
-        wide->stride[rank - 1 - k] = wide->stride[rank - k] * wide->shape[rank - k];
+    *wide = qn_layout_with_rank(t, rank);
     return wide;
 }
 

@@ -186,7 +186,7 @@ static void run_turned_wkv7(const qn_call *c, const qn_cpu_step *s, int phase, i
     (void)phase;
     if (!form_of(c, 6, &f)) return;
     int64_t blocks = turned_blocks(&f), units = f.seqs * f.heads * blocks, u = qn_cpu_cut(units, s->parts[0], part);
-    float *tile = (float *)c->workspace + part * f.width * QN_TURNED_ROWS;
+    float *tile = (float *)c->workspace + part * qn_turned_floats(f.width);
     for (int64_t end = qn_cpu_cut(units, s->parts[0], part + 1); u < end; u++)
         turned_wkv7(&f, u / blocks, u % blocks * QN_TURNED_ROWS, tile);
 }
@@ -198,7 +198,7 @@ int QN_K(rwkv_wkv7)(const qn_call *c, qn_cpu_step *s) {
     double cells = (double)f.width * QN_TURNED_ROWS;
     qn_cpu_by_rows(s, "rwkv_wkv7 turned rows", run_turned_wkv7, f.seqs * f.heads * turned_blocks(&f), cells * 8,
                    cells * 8 * (double)f.steps);
-    s->workspace = (size_t)(s->parts[0] * f.width * QN_TURNED_ROWS) * sizeof(float);
+    s->workspace = (size_t)(s->parts[0] * qn_turned_floats(f.width)) * sizeof(float);
     return 1;
 }
 

@@ -343,7 +343,7 @@ static void scan_rows(const scan *z, int64_t seq, int64_t head, int64_t first, f
 static void run_scan(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     scan z = scan_of(c);
     int64_t blocks = scan_blocks(&z), units = z.seqs * z.heads * blocks, u = qn_cpu_cut(units, s->parts[0], part);
-    float *tile = scan_turns(&z) ? (float *)c->workspace + part * z.n * QN_TURNED_ROWS : NULL;
+    float *tile = scan_turns(&z) ? (float *)c->workspace + part * qn_turned_floats(z.n) : NULL;
     (void)phase;
     for (int64_t end = qn_cpu_cut(units, s->parts[0], part + 1); u < end; u++)
         scan_rows(&z, u / blocks / z.heads, u / blocks % z.heads, u % blocks * scan_block(&z), tile);
@@ -361,6 +361,6 @@ int QN_K(ssm_scan)(const qn_call *c, qn_cpu_step *s) {
     if (rates != 1) return 0;
     double cells = (double)scan_block(&z) * (double)z.n;
     qn_cpu_by_rows(s, "ssm_scan rows", run_scan, z.seqs * z.heads * scan_blocks(&z), cells * 8, cells * 6 * (double)z.steps);
-    s->workspace = scan_turns(&z) ? (size_t)(s->parts[0] * z.n * QN_TURNED_ROWS) * sizeof(float) : 0;
+    s->workspace = scan_turns(&z) ? (size_t)(s->parts[0] * qn_turned_floats(z.n)) * sizeof(float) : 0;
     return 1;
 }

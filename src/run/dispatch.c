@@ -69,31 +69,19 @@ static qn_status execute(qn_context *ctx, const qn_request *q, qn_guarded *g, qn
     return QN_OK;
 }
 
-/* A destination of another rank than the rule's, with more or fewer ones in front, as the rule has it. */
-static qn_tensor with_rank(const qn_tensor *y, int rank) {
-    qn_tensor t = *y;
-    int more = rank - y->rank;
-    t.rank = rank;
-    for (int i = rank - 1; i >= 0; i--) {
-        t.shape[i] = i >= more ? y->shape[i - more] : 1;
-        t.stride[i] = y->stride[i >= more ? i - more : 0];
-    }
-    return t;
-}
-
 static int has_ranks(const qn_request *q, const qn_guarded *g) {
     for (int i = 0; i < q->n_dst; i++)
         if (q->dst[i] && q->dst[i]->rank != g->infer.out[i].rank) return 0;
     return 1;
 }
 
-/* Ops count axes from the front, and so see destinations as their rules would have them. */
+/* Ops count axes from the front, and so see destinations, which may have more or fewer ones there, as their rules would have them. */
 __attribute__((noinline)) static qn_status execute_with_ranks(qn_context *ctx, const qn_request *q, qn_guarded *g, qn_result *r) {
     qn_request same = *q;
     qn_tensor made[QN_MAX_DST];
     for (int i = 0; i < q->n_dst; i++) {
         if (!q->dst[i]) continue;
-        made[i] = with_rank(q->dst[i], g->infer.out[i].rank);
+        made[i] = qn_layout_with_rank(q->dst[i], g->infer.out[i].rank);
         same.dst[i] = &made[i];
     }
     return execute(ctx, &same, g, r);
@@ -161,7 +149,7 @@ qn_status qn_workspace_bytes(const qn_request *request, size_t *bytes, qn_result
     for (int i = 0; i < g.infer.n_out; i++) {
         const qn_shape *s = &g.infer.out[i];
         dst[i] = &out[i];
-        if (is_given(request, i, s)) out[i] = with_rank(request->dst[i], s->rank);
+        if (is_given(request, i, s)) out[i] = qn_layout_with_rank(request->dst[i], s->rank);
         else qn_tensor_init(&out[i], (qn_dtype)s->dtype, s->rank, s->d, NULL, 0);
     }
     qn_call call = {request->op, request->subop, request->n_src, g.infer.n_out, request->src, dst, g.infer.attr, NULL};

@@ -175,3 +175,15 @@ int qn_layout_same(const qn_tensor *a, const qn_tensor *b) {
     }
     return 1;
 }
+
+qn_tensor qn_layout_with_rank(const qn_tensor *t, int rank) {
+    qn_tensor y = *t;
+    int more = rank - t->rank;
+    y.rank = rank;
+    for (int i = rank - 1; i >= 0; i--) {
+        y.shape[i] = i >= more ? t->shape[i - more] : 1;
+        /* wraps round where an axis of one has a stride of any size */
+        y.stride[i] = i >= more ? t->stride[i - more] : (int64_t)((uint64_t)y.stride[i + 1] * (uint64_t)steps_of(&y, i + 1));
+    }
+    return y;
+}

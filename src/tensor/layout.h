@@ -32,5 +32,7 @@ int qn_layout_overlap(const qn_tensor *a, const qn_tensor *b);
 static inline int qn_span_meet(const qn_span *a, const qn_span *b) { return a->low < b->high && b->low < a->high; }
 /* Same bytes, same order: data, offset, dtype, shape and strides agree (axes of extent 1 aside). */
 int qn_layout_same(const qn_tensor *a, const qn_tensor *b);
+/* The last `rank` axes of a view, or all of them with ones in front, which lie as those of a dense tensor do. */
+qn_tensor qn_layout_with_rank(const qn_tensor *t, int rank);
 
 #endif

@@ -1,5 +1,6 @@
 /* Convolutions and pools: windows that slide over the last axes. */
 #include "op/op_convn.h"
+#include "tensor/layout.h"
 #include "vulkan/vk_many.h"
 
 enum { TILE = 64 };
@@ -129,21 +130,11 @@ static qn_status pack_conv(qn_vk_pack *p, const conv *c, uint32_t fn) {
     return finish_conv(p, c, &b, c->y, 1);
 }
 
-/* The destination may have fewer or more ones in front than the operands. */
-static qn_tensor with_rank(const qn_tensor *t, int rank) {
-    qn_tensor out = *t;
-    out.rank = rank;
-    for (int k = 0; k < rank; k++) {
-        out.shape[rank - 1 - k] = qn_ne(t, k);
-        out.stride[rank - 1 - k] = qn_nb(t, k);
-    }
-    return out;
-}
-
+/* The destination may have fewer or more ones in front than the operands, here and below. */
 qn_status qn_vk_pack_conv(qn_vk_pack *p, uint32_t fn) {
     const qn_attr_conv *at = p->step->attr;
     const qn_tensor *x = p->step->src[0];
-    qn_tensor y = with_rank(p->step->dst[0], x->rank);
+    qn_tensor y = qn_layout_with_rank(p->step->dst[0], x->rank);
     conv c = CONV_OF(at, &y, x, p->step->src[1], qn_vk_source(p, 2), &y);
     return pack_conv(p, &c, fn);
 }
@@ -151,7 +142,7 @@ qn_status qn_vk_pack_conv(qn_vk_pack *p, uint32_t fn) {
 qn_status qn_vk_pack_conv_transpose(qn_vk_pack *p, uint32_t fn) {
     const qn_attr_conv_transpose *at = p->step->attr;
     const qn_tensor *x = p->step->src[0];
-    qn_tensor y = with_rank(p->step->dst[0], x->rank);
+    qn_tensor y = qn_layout_with_rank(p->step->dst[0], x->rank);
     conv c = CONV_OF(at, x, &y, p->step->src[1], qn_vk_source(p, 2), &y);
     return pack_conv(p, &c, fn);
 }
@@ -167,7 +158,7 @@ static uint32_t parts_of(const conv_block *b) {
 
 qn_status qn_vk_pack_conv_back_w(qn_vk_pack *p, uint32_t fn) {
     const qn_attr_conv_back_w *at = p->step->attr;
-    qn_tensor dw = with_rank(p->step->dst[0], p->step->src[1]->rank), partial;
+    qn_tensor dw = qn_layout_with_rank(p->step->dst[0], p->step->src[1]->rank), partial;
     conv c = CONV_OF(at, p->step->src[0], p->step->src[1], &dw, NULL, &dw);
     conv_block b;
     int64_t shape[QN_MAX_RANK];
@@ -183,7 +174,7 @@ qn_status qn_vk_pack_conv_back_w(qn_vk_pack *p, uint32_t fn) {
     shape[0] = parts;
     memcpy(shape + 1, dw.shape, (size_t)dw.rank * sizeof *shape);
     QN_TRY(qn_vk_scratch(p, QN_DTYPE_F32, dw.rank + 1, shape, &partial));
-    qn_tensor one = with_rank(&partial, dw.rank);
+    qn_tensor one = qn_layout_with_rank(&partial, dw.rank);
     QN_TRY(strides_of(p, &one, dw.rank - 2, b.s_weights));
     b.part_step = (uint32_t)(partial.stride[0] / (int64_t)sizeof(float));
     p->out->spec.type_y = QN_VK_F32;
