@@ -53,7 +53,7 @@ static double group_rank(const float *x, int64_t n) {
         first = x[i] > first ? x[i] : first;
         second = less > second ? less : second;
     }
-    return n > 1 ? (double)first + (double)second : (double)first;
+    return n > 1 ? qn_op_group_rank((double)first, (double)second) : (double)first;
 }
 
 /* Ranks of the experts in open groups, in their order, into `within`; group j of those is number groups[j] then. */

@@ -101,7 +101,7 @@ static double group_rank(const double *x, int64_t n) {
             second = x[i];
         }
     }
-    return n > 1 ? first + second : first;
+    return n > 1 ? qn_op_group_rank(first, second) : first;
 }
 
 /* Numbers of the experts of one token, best first, into chosen. NaN counts as -Inf, so that there is always an order. */
