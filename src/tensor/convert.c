@@ -158,6 +158,20 @@ static void convert_ints(qn_dtype from, const char *src, qn_dtype to, char *dst,
     }
 }
 
+/* A 64-bit integer for a float of fewer than 53 bits. Where a double cannot hold it the last bit is made odd, which no tie and no narrower
+ * number has: so the double rounds as the integer itself would, and the two roundings are one. */
+static double to_odd(int64_t v) {
+    uint64_t size = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
+    int past = size >> 53 ? 11 - __builtin_clzll(size) : 0;
+    uint64_t kept = size >> past;
+    if (kept << past != size) kept |= 1;
+    return ldexp(v < 0 ? -(double)kept : (double)kept, past);
+}
+
+static void load_odd(const char *src, int64_t stride, int64_t n, double *out) {
+    for (int64_t i = 0; i < n; i++) out[i] = to_odd(AT_CONST(int64_t, src, i));
+}
+
 static int is_int(const qn_dtype_info *d) { return d->kind == QN_KIND_INT || d->kind == QN_KIND_UINT || d->kind == QN_KIND_BOOL; }
 
 void qn_convert_run(qn_dtype from, const char *src, int64_t src_stride, qn_dtype to, char *dst, int64_t dst_stride,
@@ -176,7 +190,8 @@ void qn_convert_run(qn_dtype from, const char *src, int64_t src_stride, qn_dtype
             for (int64_t i = 0; i < take; i++)
                 convert_ints(from, src + (first_src + i) * src_stride, to, dst + (first_dst + i) * dst_stride, 1);
         } else {
-            qn_load_run(from, src, src_stride, first_src, take, buffer);
+            if (from == QN_DTYPE_I64 && to != QN_DTYPE_F64) load_odd(src + first_src * src_stride, src_stride, take, buffer);
+            else qn_load_run(from, src, src_stride, first_src, take, buffer);
             qn_store_run(to, dst, dst_stride, first_dst, take, buffer);
         }
         first_src += take;

@@ -39,6 +39,23 @@ static void long_integers_keep_their_low_bits(void **state) {
     assert_true(unsigned_narrow[0] == UINT32_MAX && unsigned_narrow[1] == 0);
 }
 
+/* Just past a tie, by what a double of the integer would lose: rounding to it first would fall back onto the tie, to even. */
+static void long_integers_round_once_into_floats(void **state) {
+    (void)state;
+    int64_t one = INT64_C(1) << 60, tie = one + (INT64_C(1) << 36), in[4] = {tie + 1, -tie - 1, tie, INT64_MIN};
+    int64_t wide = one + (INT64_C(1) << 52) + 1;
+    float out[4];
+    double exact;
+    uint16_t brain;
+    assert_int_equal(qn_convert(QN_DTYPE_I64, in, QN_DTYPE_F32, out, 4), QN_OK);
+    const float want[4] = {0x1p60f + 0x1p37f, -0x1p60f - 0x1p37f, 0x1p60f, -0x1p63f};
+    assert_memory_equal(out, want, sizeof want);
+    assert_int_equal(qn_convert(QN_DTYPE_I64, &wide, QN_DTYPE_BF16, &brain, 1), QN_OK);
+    assert_int_equal(brain, 0x5d81);
+    assert_int_equal(qn_convert(QN_DTYPE_I64, &wide, QN_DTYPE_F64, &exact, 1), QN_OK);
+    assert_true(exact == 0x1p60 + 0x1p52);
+}
+
 static void doubles_round_once_into_halves(void **state) {
     (void)state;
     /* just above the tie between 1 and the next half: rounding through f32 first would fall back onto the tie, to even */
@@ -82,7 +99,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(floats_saturate_into_integers),       cmocka_unit_test(long_integers_keep_their_low_bits),
         cmocka_unit_test(doubles_round_once_into_halves),      cmocka_unit_test(blocks_need_whole_blocks_and_a_codec),
-        cmocka_unit_test(names_and_gguf_ids_find_their_dtype),
+        cmocka_unit_test(names_and_gguf_ids_find_their_dtype), cmocka_unit_test(long_integers_round_once_into_floats),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
