@@ -97,6 +97,8 @@ static qn_status infer_writing(qn_infer_call *c, writing z) {
     int64_t limit = z.ring ? MOST_POSITIONS : slots - tokens + 1;
     if (limit < c->index_limit[z.pos]) c->index_limit[z.pos] = limit;
     if (!(cache->flags & QN_TENSOR_PARAM)) return qn_reject_src(c, z.cache, QN_REASON_NOT_PARAMETER, -1, 0, 0);
+    if (!qn_can_convert((qn_dtype)x->dtype, (qn_dtype)cache->dtype))
+        return qn_reject_unsupported(c, z.x, QN_REASON_DTYPE_CONVERT, cache->dtype, x->dtype);
     qn_out_like(c, z.cache, cache, cache->dtype);
     return QN_OK;
 }
