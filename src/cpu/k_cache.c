@@ -215,14 +215,14 @@ static void weigh(const qn_call *c, const qn_rows *it, int64_t parts, double *w)
         w[p] = most > -INFINITY ? exp((double)*(const float *)(const void *)(tops + p * m_step) - most) : 0;
         if (most > -INFINITY) total += (double)*(const float *)(const void *)(sums + p * s_step) * w[p];
     }
-    for (int64_t p = 0; p < parts; p++) w[p] = total > 0 && w[p] / total > 0 ? w[p] / total : 0;
+    for (int64_t p = 0; p < parts; p++) w[p] = total == 0 ? 0 : w[p] / total;
 }
 
 static void merge_row(const char *from, int64_t step, const double *w, int64_t parts, int64_t n, float *to) {
     for (int64_t i = 0; i < n; i += VF_N) {
         vf sum = vf_zero();
         for (int64_t p = 0; p < parts; p++)
-            if (w[p] > 0) sum = vf_fma(vf_set1((float)w[p]), qn_lanes_at(QN_DTYPE_F32, from + p * step, i, n), sum);
+            if (w[p] != 0) sum = vf_fma(vf_set1((float)w[p]), qn_lanes_at(QN_DTYPE_F32, from + p * step, i, n), sum);
         qn_lanes_put_at(QN_DTYPE_F32, (char *)to, i, sum, n);
     }
 }

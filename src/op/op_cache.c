@@ -236,13 +236,14 @@ static void attend_head(const decode *z, int64_t b, int64_t head, const double *
         for (int64_t i = 0; i < z->width; i++) score += q[i] * key[i];
         score *= z->scale;
         if (z->softcap > 0) score = z->softcap * tanh(score / z->softcap);
+        if (score == -INFINITY) continue; /* no score: the first of them would leave no number behind, whatever came after it */
         double top = score > most ? score : most, keep = exp(most - top), weight = exp(score - top);
         load_slot(&z->v, b, shared, (first + l) % z->slots, z->width, key);
         for (int64_t i = 0; i < z->width; i++) sum[i] = sum[i] * keep + weight * key[i];
         total = total * keep + weight;
         most = top;
     }
-    for (int64_t i = 0; i < z->width; i++) sum[i] = total > 0 ? sum[i] / total : 0;
+    for (int64_t i = 0; i < z->width; i++) sum[i] = total == 0 ? 0 : sum[i] / total;
 }
 
 qn_status qn_ref_cache_attention(const qn_call *c) {
@@ -319,10 +320,10 @@ qn_status qn_ref_attention_merge(const qn_call *c) {
             int64_t some = qn_some(it.n, first);
             double *sum = undo ? row + first : row; /* a row that is turned back is kept whole */
             for (int64_t i = 0; i < some; i++) sum[i] = 0;
-            for (int64_t w = 0; w < o->shape[0] && total > 0; w++) {
+            for (int64_t w = 0; w < o->shape[0] && total != 0; w++) { /* what is no number stays none */
                 double weight = exp(number_at(&m, w) - most) / total;
                 qn_load_row(o, qn_at(o, from + w * o->stride[0]), first, some, part);
-                for (int64_t i = 0; i < some && weight > 0; i++) sum[i] += weight * part[i];
+                for (int64_t i = 0; i < some && weight != 0; i++) sum[i] += weight * part[i];
             }
             if (!undo) qn_store_row(y, qn_row(&it, y), first, some, sum);
         }

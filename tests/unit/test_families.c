@@ -406,7 +406,39 @@ static void samples_follow_the_weights(void **state) {
     forget();
 }
 
+/* Zeros would pass for a result. A key whose score is -Inf is no key, wherever it stands; one that is no number makes the result none, and
+ * so does a part. */
+static void what_is_no_number_stays_none(void **state) {
+    (void)state;
+    qn_tensor src[4] = {make(QN_DTYPE_F32, SHAPE(1, 1, 1)), make(QN_DTYPE_F32, SHAPE(1, 1, 2, 1)),
+                        make(QN_DTYPE_F32, SHAPE(1, 1, 2, 1)), make(QN_DTYPE_I32, SHAPE(1))};
+    qn_tensor parts[3] = {make(QN_DTYPE_F32, SHAPE(2, 1, 2)), make(QN_DTYPE_F32, SHAPE(2, 1)), make(QN_DTYPE_F32, SHAPE(2, 1))},
+              y;
+    put(&src[0], 0, 1);
+    put(&src[3], 0, 1);
+    fill(&src[2], (double[]){5, 7});
+    fill(&src[1], (double[]){-INFINITY, 1});
+    apply(QN_OP_cache_attention, NULL, 4, src, 1, &y);
+    near(at(&y, 0), 7, 0);
+    fill(&src[1], (double[]){-INFINITY, -INFINITY});
+    apply(QN_OP_cache_attention, NULL, 4, src, 1, &y);
+    near(at(&y, 0), 0, 0);
+    fill(&src[1], (double[]){1, NAN});
+    apply(QN_OP_cache_attention, NULL, 4, src, 1, &y);
+    assert_true(isnan(at(&y, 0)));
+    fill(&parts[0], (double[]){1, 2, 3, 4});
+    fill(&parts[1], (double[]){1, 1});
+    fill(&parts[2], (double[]){0, NAN});
+    apply(QN_OP_attention_merge, NULL, 3, parts, 1, &y);
+    assert_true(isnan(at(&y, 0)) && isnan(at(&y, 1)));
+    fill(&parts[2], (double[]){0, -INFINITY}); /* a part without a key */
+    apply(QN_OP_attention_merge, NULL, 3, parts, 1, &y);
+    near(at(&y, 1), 2, 0);
+    forget();
+}
+
 int main(void) {
+    const struct CMUnitTest kernels_too[] = {cmocka_unit_test(what_is_no_number_stays_none)};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(levels_are_the_best),
         cmocka_unit_test(round_trips_have_the_best_error),
@@ -425,6 +457,8 @@ int main(void) {
         cmocka_unit_test(blocks_of_four_patches_are_neighbours),
         cmocka_unit_test(adam_takes_two_steps),
         cmocka_unit_test(samples_follow_the_weights),
+        cmocka_unit_test(what_is_no_number_stays_none),
     };
-    return cmocka_run_group_tests(tests, open_reference, close_context);
+    return cmocka_run_group_tests(tests, open_reference, close_context) +
+           cmocka_run_group_tests(kernels_too, open_fast, close_context);
 }
