@@ -111,6 +111,7 @@ static void sum_row(const slot *s, int r) {
     vf top = vf_set1(s->top[r]), sum = vf_zero(), paid = vf_zero();
     for (int p = 0; p < KEYS; p += VF_N) top = vf_max(vf_load(scores + p), top);
     float now = vf_largest(top);
+    if (now == -INFINITY) now = qn_attend_without_top(scores);
     if (now == -INFINITY) return;
     for (int p = 0; p < KEYS; p += VF_N) {
         vf w = vf_exp_below(vf_load(scores + p) - vf_set1(now));

@@ -161,6 +161,7 @@ static void weigh_row(const qn_attend *a, const slot *s, int r, int n, int maske
         vf_store(scores + p, y);
     }
     float before = s->top[r], now = vf_largest(top);
+    if (now == -INFINITY) now = qn_attend_without_top(scores);
     if (now == -INFINITY) { /* no key of this row has a score yet */
         memset(scores, 0, KEYS * sizeof *scores);
         s->factor[r] = 1;

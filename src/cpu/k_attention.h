@@ -55,6 +55,14 @@ typedef struct qn_attend_cut {
     int64_t bundle;                   /* heads of one */
 } qn_attend_cut;
 
+/* What a block whose scores have no highest goes on with. Those that are -Inf are no scores, and then there is nothing to go on with; one
+ * that is no number has no place in an order, but must not be taken for none: weighed by any top it makes its row no number. */
+static inline float qn_attend_without_top(const float *scores) {
+    for (int p = 0; p < QN_ATTEND_KEYS; p++)
+        if (scores[p] != -INFINITY) return 0;
+    return -INFINITY;
+}
+
 /* 0: too large, or of a dtype that has no kernel. */
 #define qn_attend_plan QN_K(attend_plan)
 int qn_attend_plan(const qn_attend *a, qn_attend_cut *cut);
