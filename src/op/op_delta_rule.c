@@ -101,8 +101,15 @@ static void step(const qn_delta_chunk *x, const double *prev, double *next, doub
     }
 }
 
+/* e to this is 0, so whatever lies below it forgets no more; and running sums of it are small enough that what comes after it is still in
+ * their differences, which are decays of their own. */
+static const double FORGOTTEN = -800;
+
 static void run_chunk(const qn_delta_chunk *x, double scale) {
-    for (int64_t i = 1; i < x->n; i++) x->g[i] += x->g[i - 1];
+    for (int64_t i = 0; i < x->n; i++) {
+        if (x->g[i] < FORGOTTEN) x->g[i] = FORGOTTEN;
+        if (i) x->g[i] += x->g[i - 1];
+    }
     qn_op_delta_kkt(x);
     qn_op_delta_invert(x);
     qn_op_delta_wu(x);
