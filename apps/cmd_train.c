@@ -205,7 +205,7 @@ static int test(trainer *r, double *percent, uint64_t *hash) {
 static int build(net **n, int with_loss, qn_device *device, qn_plan **plan) {
     qn_error error = {QN_OK, ""};
     *n = calloc(1, sizeof **n);
-    if (!*n || qn_graph_create(0, &(*n)->graph) != QN_OK) return 0;
+    if (!*n || qn_graph_create(0, &(*n)->graph) != QN_OK) return fail("graph", &(qn_error){QN_NO_MEMORY, "no memory"});
     if (!net_mnist(*n, BATCH, with_loss)) {
         qn_graph_error((*n)->graph, &error);
         return fail("graph", &error);
@@ -214,18 +214,27 @@ static int build(net **n, int with_loss, qn_device *device, qn_plan **plan) {
     return qn_plan_create((*n)->graph, &o, plan, &error) == QN_OK || fail("plan", &error);
 }
 
+/* A batch is never filled up with what is not there. */
+static int enough(const trainer *r, const char *data) {
+    if (r->images.n >= BATCH && r->check.n >= BATCH) return 1;
+    fprintf(stderr, "quern train: %s: %u training and %u test images, of each at least %d are needed\n", data, r->images.n,
+            r->check.n, BATCH);
+    return 0;
+}
+
 /* The number after the colon. */
 static int device_index(const char *name) { return strchr(name, ':') ? atoi(strchr(name, ':') + 1) : 0; }
 
 static int prepare(trainer *r, const options *o, qn_device *device, qn_pool *pool) {
     qn_context_options context = {.size = sizeof context, .pool = pool};
     if (!mnist_read(o->data, "train", (uint32_t)o->images, &r->images) || !mnist_read(o->data, "t10k", 0, &r->check)) return 0;
+    if (!enough(r, o->data)) return 0;
     r->order = malloc(sizeof *r->order * r->images.n);
     r->batch = malloc(sizeof *r->batch * BATCH * PIXELS);
     r->labels = malloc(sizeof *r->labels * BATCH * CLASSES);
     r->random = (uint64_t)o->seed;
-    if (!r->order || !r->batch || !r->labels || r->images.n < BATCH || r->check.n < BATCH) return 0;
-    if (qn_context_create(&context, &r->context) != QN_OK) return 0;
+    if (!r->order || !r->batch || !r->labels || qn_context_create(&context, &r->context) != QN_OK)
+        return fail("preparing", &(qn_error){QN_NO_MEMORY, "no memory"});
     if (app_profile_begin(&r->profile, o->profile) != APP_OK) return 0;
     if (app_profile_attach(&r->profile, r->context, "train") != APP_OK) return 0;
     if (o->device && app_profile_device(&r->profile, "vulkan", device_index(o->device)) != APP_OK) return 0;
@@ -290,7 +299,10 @@ static int run(const options *o) {
     double percent = 0;
     uint64_t hash = 0;
     memset(&r, 0, sizeof r);
-    if (qn_pool_create((int)o->threads, &pool) != QN_OK) return APP_FAILED;
+    if (qn_pool_create((int)o->threads, &pool) != QN_OK) {
+        fail("threads", &(qn_error){QN_NO_MEMORY, "there is no such pool"});
+        return APP_FAILED;
+    }
     if (o->device && qn_device_open("vulkan", device_index(o->device), &device, &error) != QN_OK) {
         fail(o->device, &error);
         qn_pool_destroy(pool);

@@ -101,6 +101,7 @@ release_tests() {
     else
         skip release/train-mnist "no ../shared/data/mnist beside this checkout"
     fi
+    run release/train-mnist-folders tests/train/mnist.sh build/quern
     run release/train-stories tests/train/stories.sh build/quern
     run release/check-vectors-mini build/qn_check vectors tests/golden/vectors-mini
     run release/check-fuzz build/qn_check fuzz --seconds 10
