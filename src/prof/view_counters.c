@@ -106,7 +106,9 @@ static void put_efficiency(counters *c) {
     }
 }
 
-size_t qn_prof_view_put_counters(prof_json *json, const prof_trace *trace) {
+int qn_prof_view_has_counters(const prof_trace *trace) { return trace->devices.n && divide_window(trace).n; }
+
+void qn_prof_view_put_counters(prof_json *json, const prof_trace *trace) {
     counters c = {json, trace, NULL, "Utilization", trace->is_gpu ? "GPU Utilization" : "MLU Utilization", 0};
     buckets b = divide_window(trace);
     for (size_t i = 0; i < trace->devices.n && b.n; i++) {
@@ -118,7 +120,6 @@ size_t qn_prof_view_put_counters(prof_json *json, const prof_trace *trace) {
         c.device = &trace->devices.at[i];
         put_efficiency(&c);
     }
-    return c.written;
 }
 
 qn_status qn_prof_view_trace_counters(const prof_view_context *context, prof_json *json, qn_error *error) {

@@ -4,7 +4,9 @@
 
 #include "prof/prof_view.h"
 
-/* Writes them joined by ", ", as raw text; returns how many there were. */
-size_t qn_prof_view_put_counters(prof_json *json, const prof_trace *trace);
+/* Whether there are any: not in a window shorter than a microsecond, nor where no kernel names its device. */
+int qn_prof_view_has_counters(const prof_trace *trace);
+/* Writes them joined by ", ", as raw text. */
+void qn_prof_view_put_counters(prof_json *json, const prof_trace *trace);
 
 #endif

@@ -62,13 +62,17 @@ static void flush(filter *f, const char *p, size_t skip) {
 
 /* ---- The list of events ------------------------------------------------------------------------------------------- */
 
-static int adds_behind(const filter *f) { return f->trace->dialect != QN_PROFILE_UPSTREAM && f->trace->has_kernel; }
+/* Without counters the file stays as it is: a comma with nothing behind it would break it. */
+static int adds(const filter *f) { return f->trace->has_kernel && qn_prof_view_has_counters(f->trace); }
+
+static int adds_behind(const filter *f) { return f->trace->dialect != QN_PROFILE_UPSTREAM && adds(f); }
 
 static void begin_events(filter *f, const char *behind) {
     flush(f, behind, 0);
     f->in_events = 1;
     f->item = 0;
-    if (f->trace->has_kernel && !adds_behind(f) && qn_prof_view_put_counters(f->json, f->trace)) {
+    if (adds(f) && !adds_behind(f)) {
+        qn_prof_view_put_counters(f->json, f->trace);
         out(f, ",", 1);
     }
     f->dropping = f->trace->window_end_event == 0;

@@ -62,6 +62,8 @@ static void make_trace(prof_trace *trace, prof_device *device, prof_range *busy,
     trace->window_end = prof_int(1);
 }
 
+enum { KERNELS_WITHOUT_DEVICE = 2 };
+
 static void check(const char *from, const char *to, qn_profile_dialect dialect, uint64_t left_out, int has_kernel) {
     for (size_t chunk = 1; chunk <= strlen(from); chunk++) {
         memory_file file = {from, chunk};
@@ -72,7 +74,8 @@ static void check(const char *from, const char *to, qn_profile_dialect dialect, 
         qn_arena arena;
         qn_arena_init(&arena, 0);
         make_trace(&trace, &device, &busy, dialect, left_out);
-        trace.has_kernel = has_kernel;
+        trace.has_kernel = has_kernel != 0;
+        trace.devices.n = has_kernel == KERNELS_WITHOUT_DEVICE ? 0 : 1;
         trace.path = (const char *)(const void *)&file;
         prof_view_context context = {.arena = &arena, .trace = &trace, .copy_text = copy_chunks};
         prof_json *json = malloc(sizeof *json);
@@ -110,6 +113,16 @@ static void counters_go_in_front_or_behind(void **state) {
           QN_PROFILE_MLU_B, UINT64_MAX, 1);
 }
 
+/* A kernel that names no device gives no counters, and no comma may wait for them. */
+static void no_counters_leave_the_file_as_it_is(void **state) {
+    static const qn_profile_dialect DIALECTS[] = {QN_PROFILE_UPSTREAM, QN_PROFILE_MLU_A, QN_PROFILE_MLU_B};
+    const char *text = "{\"traceEvents\": [{\"a\": [1]}], \"n\": 1}\n";
+    (void)state;
+    for (size_t i = 0; i < sizeof DIALECTS / sizeof *DIALECTS; i++) {
+        check(text, text, DIALECTS[i], UINT64_MAX, KERNELS_WITHOUT_DEVICE);
+    }
+}
+
 static void one_event_can_be_left_out(void **state) {
     (void)state;
     const char *text = "{\"traceEvents\": [ {\"a\": [0, 1]},\n {\"b\": {}} , {\"c\": 2} ]}";
@@ -127,9 +140,8 @@ static void what_a_browser_refuses_is_repaired(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(clean_text_passes_unchanged),
-        cmocka_unit_test(counters_go_in_front_or_behind),
-        cmocka_unit_test(one_event_can_be_left_out),
+        cmocka_unit_test(clean_text_passes_unchanged),         cmocka_unit_test(counters_go_in_front_or_behind),
+        cmocka_unit_test(no_counters_leave_the_file_as_it_is), cmocka_unit_test(one_event_can_be_left_out),
         cmocka_unit_test(what_a_browser_refuses_is_repaired),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
