@@ -119,10 +119,14 @@ static inline prof_num prof_min(prof_num a, prof_num b) { return prof_lt(b, a) ?
 /* Whether the value is zero or absent: what the reference's truth test calls false. */
 static inline int prof_is_zero(prof_num v) { return v.tag == PROF_DBL ? v.d == 0 : v.tag <= PROF_INT && v.i == 0; }
 
-/* Key equality: absent equals absent, 7 equals 7.0, strings and lists by identity (they are interned). */
+static inline int prof_is_nan(prof_val v) { return v.tag == PROF_DBL && v.d != v.d; }
+
+/* Key equality: absent equals absent, 7 equals 7.0, strings and lists by identity (they are interned). Not-a-number is one key, as
+ * the reference's reader makes one object of all of them; a key that did not equal itself could be put into a map and never found. */
 static inline int prof_same(prof_val a, prof_val b) {
     if (prof_is_num(a) && prof_is_num(b)) {
-        return prof_cmp(a, b) == 0;
+        int order = prof_cmp(a, b);
+        return order == 0 || (order == 2 && prof_is_nan(a) && prof_is_nan(b));
     }
     return a.tag == b.tag && a.i == b.i;
 }

@@ -32,8 +32,10 @@ uint32_t qn_prof_hash_bytes(const void *bytes, size_t length) {
 }
 
 uint32_t qn_prof_hash_value(prof_val value) {
-    if (value.tag == PROF_DBL && value.d >= -9e18 && value.d <= 9e18 && value.d == (double)(int64_t)value.d) {
+    if (value.tag == PROF_DBL && value.d >= -0x1p63 && value.d < 0x1p63 && value.d == (double)(int64_t)value.d) {
         value = prof_int((int64_t)value.d); /* 7.0 must meet 7 */
+    } else if (prof_is_nan(value)) {
+        value = prof_dbl((double)NAN); /* of either sign */
     }
     return (uint32_t)mix((uint64_t)value.i * 0x9e3779b97f4a7c15ull + value.tag);
 }
