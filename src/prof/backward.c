@@ -33,6 +33,7 @@ typedef struct state {
     prof_trace *trace;
     prof_ids modules, roots, parents; /* parents[i] is the parent of roots[i] */
     prof_map parent_of;               /* start to node, step 3 */
+    uint32_t *root_of;                /* per node: the backward root found above it; see find_root */
     prof_map group_of;                /* first node (as integer) to group */
     prof_map work_of;                 /* forward start to group, step 5 */
     QN_VEC(group) groups;
@@ -218,19 +219,42 @@ static qn_status make_groups(state *s) {
     return QN_OK;
 }
 
-/* The backward root above the operator that starts at b, or PROF_NIL. Starts fall strictly on the way up, so it ends. */
-static uint32_t find_root(const state *s, prof_num b) {
-    const uint32_t *found = qn_prof_map_find(&s->parent_of, b);
-    while (found && !(s->trace->nodes.at[*found].name_flags & PROF_NAME_BACKWARD)) {
-        found = qn_prof_map_find(&s->parent_of, s->trace->nodes.at[*found].start);
-    }
+#define UNKNOWN (PROF_NIL - 1) /* not walked yet */
+
+static uint32_t around(const state *s, prof_num start) {
+    const uint32_t *found = qn_prof_map_find(&s->parent_of, start);
     return found ? *found : PROF_NIL;
+}
+
+/* The backward root above the operator that starts at b, or PROF_NIL. What is passed on the way is remembered, so that many links
+ * into deep work are one walk; and a way that came back to itself, as times that are no numbers could make it, would end. */
+static uint32_t find_root(state *s, prof_num b) {
+    const prof_node *nodes = s->trace->nodes.at;
+    uint32_t from = around(s, b), at = from, root = PROF_NIL;
+    while (at != PROF_NIL && s->root_of[at] == UNKNOWN && !(nodes[at].name_flags & PROF_NAME_BACKWARD)) {
+        s->root_of[at] = PROF_NIL;
+        at = around(s, nodes[at].start);
+    }
+    if (at != PROF_NIL) {
+        root = nodes[at].name_flags & PROF_NAME_BACKWARD ? at : s->root_of[at];
+    }
+    for (; from != at; from = around(s, nodes[from].start)) {
+        s->root_of[from] = root;
+    }
+    return root;
 }
 
 static qn_status assign_work(state *s) {
     prof_trace *trace = s->trace;
     prof_map links; /* forward start to flow: the last one wins, the first keeps the place */
     qn_prof_map_init(&links, &trace->arena);
+    s->root_of = qn_arena_resize(&trace->arena, NULL, trace->nodes.n, sizeof *s->root_of);
+    if (!s->root_of) {
+        return QN_NO_MEMORY;
+    }
+    for (size_t i = 0; i < trace->nodes.n; i++) {
+        s->root_of[i] = UNKNOWN;
+    }
     for (size_t i = 0; i < trace->flows.n; i++) {
         uint32_t *last = qn_prof_map_put(&links, trace->flows.at[i].from, 0);
         if (!last) {
@@ -321,13 +345,14 @@ static int is_idle(const state *s, uint32_t node) { /* a backward node that foun
 
 /* mlu_b drops idle backward nodes while it walks the list, and so passes over the one behind each. */
 static size_t drop_idle(const state *s, uint32_t *ids, size_t n) {
+    size_t kept = 0;
     for (size_t i = 0; i < n; i++) {
-        if (is_idle(s, ids[i])) {
-            memmove(ids + i, ids + i + 1, (n - i - 1) * sizeof *ids);
-            n--;
+        i += (size_t)is_idle(s, ids[i]);
+        if (i < n) {
+            ids[kept++] = ids[i];
         }
     }
-    return n;
+    return kept;
 }
 
 static qn_status reject_idle(const state *s, const uint32_t *ids, size_t n) {
@@ -559,6 +584,7 @@ qn_status qn_prof_backward(prof_build *build) {
     qn_prof_map_free(&s.parent_of);
     qn_prof_map_free(&s.group_of);
     qn_prof_map_free(&s.work_of);
+    qn_arena_release(arena, s.root_of);
     QN_VEC_FREE(arena, &s.modules);
     QN_VEC_FREE(arena, &s.roots);
     QN_VEC_FREE(arena, &s.parents);

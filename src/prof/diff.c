@@ -5,7 +5,12 @@
 #include "prof/prof_joint.h"
 #include "prof/prof_map.h"
 #include "prof/prof_passes.h"
+#include "prof/prof_sort.h"
 #include "prof/prof_text.h"
+
+/* Each pair is added up anew, in the order that decides the last digit, so modules in modules are walked once per level. That many
+ * steps take some seconds; beyond them the trace is hostile. */
+static const uint64_t MOST_STEPS = 500000000;
 
 typedef struct slice { /* nodes of one trace */
     const uint32_t *ids;
@@ -19,7 +24,10 @@ typedef struct pair {
 typedef struct comparer {
     qn_arena *arena;
     prof_diff *diff;
-    QN_VEC(pair) pairs; /* of diff->nodes, same index */
+    QN_VEC(pair) pairs;                       /* of diff->nodes, same index */
+    prof_text words;                          /* names of nodes that mark structure, of both sides */
+    const uint32_t *left_sizes, *right_sizes; /* per node: how many lie under it, itself counted */
+    uint64_t steps;                           /* that adding up the pairs will take */
 } comparer;
 
 /* ---- One side ----------------------------------------------------------------------------------------------------- */
@@ -96,14 +104,20 @@ static qn_status add_operator(comparer *c, const prof_trace *trace, tally *t, pr
     return trace->dialect == QN_PROFILE_MLU_B ? count_kernels(c, trace, t, side, *index, node) : QN_OK;
 }
 
-/* "a;b;c" and "2;1;4" for one aggregate. */
-static qn_status join_kernels(comparer *c, const prof_trace *trace, const tally *t, prof_diff_side *side) {
+static int agg_before(const void *a, const void *b, const void *unused) {
+    (void)unused;
+    return ((const kernel_count *)a)->agg < ((const kernel_count *)b)->agg;
+}
+
+/* "a;b;c" and "2;1;4" for each aggregate. */
+static qn_status join_kernels(comparer *c, const prof_trace *trace, tally *t, prof_diff_side *side) {
+    size_t i = 0;
+    if (qn_prof_sort(c->arena, t->counts.at, t->counts.n, sizeof *t->counts.at, agg_before, NULL) != QN_OK) {
+        return QN_NO_MEMORY;
+    }
     for (uint32_t agg = 0; agg < side->aggs.n; agg++) {
         QN_VEC(char) names = {NULL, 0, 0}, counts = {NULL, 0, 0};
-        for (size_t i = 0; i < t->counts.n; i++) {
-            if (t->counts.at[i].agg != agg) {
-                continue;
-            }
+        for (; i < t->counts.n && t->counts.at[i].agg == agg; i++) {
             const prof_str *name = prof_string(trace, t->counts.at[i].name);
             if (!QN_VEC_ROOM(c->arena, &names, name->length + 2) || !QN_VEC_ROOM(c->arena, &counts, PROF_NUM_TEXT + 2)) {
                 return QN_NO_MEMORY;
@@ -183,9 +197,53 @@ static int marks_structure(const prof_node *node) {
            node->class_ == PROF_CLASS_OPTIMIZER || node->class_ == PROF_CLASS_STEP;
 }
 
-static int same_mark(const comparer *c, const prof_node *left, const prof_node *right) {
-    return left->class_ == right->class_ &&
-           qn_prof_str_cmp(prof_string(c->diff->left, left->name), prof_string(c->diff->right, right->name)) == 0;
+typedef struct marks { /* the nodes of the right side that mark structure */
+    prof_map first;    /* class and name to the first that has not been passed */
+    uint32_t *next;    /* per node: the next of the same class and name, or PROF_NIL */
+} marks;
+
+/* Class and name as one key; absent when memory ends. */
+static prof_val mark_key(comparer *c, const prof_trace *trace, const prof_node *node) {
+    const prof_str *name = prof_string(trace, node->name);
+    uint32_t word = qn_prof_intern(&c->words, name->at, name->length);
+    return word == PROF_NIL ? prof_absent() : prof_int((int64_t)((uint64_t)word << 8 | node->class_));
+}
+
+static qn_status list_marks(comparer *c, slice right, marks *m) {
+    const prof_node *nodes = c->diff->right->nodes.at;
+    qn_prof_map_init(&m->first, c->arena);
+    m->next = qn_arena_resize(c->arena, NULL, right.n, sizeof *m->next);
+    if (!m->next) {
+        return QN_NO_MEMORY;
+    }
+    for (size_t i = right.n; i-- > 0;) {
+        if (!marks_structure(&nodes[right.ids[i]])) {
+            continue;
+        }
+        prof_val key = mark_key(c, c->diff->right, &nodes[right.ids[i]]);
+        uint32_t *first = key.tag == PROF_ABSENT ? NULL : qn_prof_map_put(&m->first, key, PROF_NIL);
+        if (!first) {
+            return QN_NO_MEMORY;
+        }
+        m->next[i] = *first;
+        *first = (uint32_t)i;
+    }
+    return QN_OK;
+}
+
+/* The first on the right at or behind `from` with the class and name of that node; `none` when there is none. What was passed stays
+ * so, because `from` never falls. */
+static qn_status find_mark(comparer *c, marks *m, const prof_node *left, size_t from, size_t none, size_t *found) {
+    prof_val key = mark_key(c, c->diff->left, left);
+    if (key.tag == PROF_ABSENT) {
+        return QN_NO_MEMORY;
+    }
+    uint32_t *first = qn_prof_map_find(&m->first, key);
+    while (first && *first != PROF_NIL && *first < from) {
+        *first = m->next[*first];
+    }
+    *found = first && *first != PROF_NIL ? *first : none;
+    return QN_OK;
 }
 
 static qn_status add_pair(comparer *c, slice left, slice right) {
@@ -208,16 +266,15 @@ static slice part(slice whole, size_t from, size_t to) {
 }
 
 /* Gap, match, gap, match, ..., rest: each becomes a child. Without a match there are none. */
-static qn_status match(comparer *c, slice left, slice right) {
-    const prof_node *lefts = c->diff->left->nodes.at, *rights = c->diff->right->nodes.at;
-    size_t left_done = 0, right_done = 0, matches = 0;
+static qn_status match_marks(comparer *c, slice left, slice right, marks *m) {
+    const prof_node *lefts = c->diff->left->nodes.at;
+    size_t left_done = 0, right_done = 0, matches = 0, j;
     for (size_t i = 0; i < left.n; i++) {
         if (!marks_structure(&lefts[left.ids[i]])) {
             continue;
         }
-        size_t j = right_done;
-        while (j < right.n && !same_mark(c, &lefts[left.ids[i]], &rights[right.ids[j]])) {
-            j++;
+        if (find_mark(c, m, &lefts[left.ids[i]], right_done, right.n, &j) != QN_OK) {
+            return QN_NO_MEMORY;
         }
         if (j == right.n) {
             continue;
@@ -238,24 +295,57 @@ static qn_status match(comparer *c, slice left, slice right) {
     return QN_OK;
 }
 
-static qn_status compare(comparer *c, uint32_t index) {
-    pair both = c->pairs.at[index];
-    prof_diff_node node;
-    memset(&node, 0, sizeof node);
-    qn_status status = fill_side(c, c->diff->left, both.left, &node.left);
-    status = status == QN_OK ? fill_side(c, c->diff->right, both.right, &node.right) : status;
-    if (status != QN_OK) {
-        return status;
+static qn_status match(comparer *c, slice left, slice right) {
+    marks m;
+    qn_status status = list_marks(c, right, &m);
+    status = status == QN_OK ? match_marks(c, left, right, &m) : status;
+    qn_arena_release(c->arena, m.next);
+    qn_prof_map_free(&m.first);
+    return status;
+}
+
+/* The nodes under each, counted from the leaves up; NULL when memory ends. */
+static uint32_t *count_nodes(qn_arena *arena, const prof_trace *trace) {
+    uint32_t *sizes = qn_arena_alloc(arena, trace->nodes.n, sizeof *sizes);
+    for (size_t i = 0; sizes && i < trace->postorder.n; i++) {
+        const prof_node *node = &trace->nodes.at[trace->postorder.at[i]];
+        uint32_t size = 1;
+        for (uint32_t kid = 0; kid < node->kid_count; kid++) {
+            size += sizes[trace->kids.at[node->kid_begin + kid]];
+        }
+        sizes[trace->postorder.at[i]] = size;
     }
-    node.kid_begin = (uint32_t)c->diff->kids.n;
+    return sizes;
+}
+
+static uint64_t steps_of(slice nodes, const uint32_t *sizes) {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < nodes.n; i++) {
+        sum += sizes[nodes.ids[i]];
+    }
+    return sum;
+}
+
+/* Makes the pairs under a pair. */
+static qn_status divide(comparer *c, uint32_t index) {
+    pair both = c->pairs.at[index];
+    uint32_t begin = (uint32_t)c->diff->kids.n;
+    qn_status status = QN_OK;
+    c->steps += steps_of(both.left, c->left_sizes) + steps_of(both.right, c->right_sizes);
     if (both.left.n == 1 && both.right.n == 1) {
         status = match(c, kids_of(c->diff->left, both.left.ids[0]), kids_of(c->diff->right, both.right.ids[0]));
     } else if (both.left.n > 1 && both.right.n > 1) {
         status = match(c, both.left, both.right);
     }
-    node.kid_count = (uint32_t)c->diff->kids.n - node.kid_begin;
-    c->diff->nodes.at[index] = node;
-    return status;
+    c->diff->nodes.at[index].kid_begin = begin;
+    c->diff->nodes.at[index].kid_count = (uint32_t)c->diff->kids.n - begin;
+    return status == QN_OK && c->steps > MOST_STEPS ? QN_UNSUPPORTED : status;
+}
+
+static qn_status compare(comparer *c, uint32_t index) {
+    prof_diff_node *node = &c->diff->nodes.at[index];
+    qn_status status = fill_side(c, c->diff->left, c->pairs.at[index].left, &node->left);
+    return status == QN_OK ? fill_side(c, c->diff->right, c->pairs.at[index].right, &node->right) : status;
 }
 
 /* The children of all steps of the first thread, or of its root when there is no step. */
@@ -296,7 +386,14 @@ qn_status qn_prof_diff_build(qn_arena *arena, const prof_trace *left, const prof
     c.diff = diff;
     qn_status status = start_list(arena, left, &start.left);
     status = status == QN_OK ? start_list(arena, right, &start.right) : status;
+    status = status == QN_OK ? qn_prof_text_init(&c.words, arena) : status;
     status = status == QN_OK ? add_pair(&c, start.left, start.right) : status;
+    c.left_sizes = count_nodes(arena, left);
+    c.right_sizes = count_nodes(arena, right);
+    status = status == QN_OK && !(c.left_sizes && c.right_sizes) ? QN_NO_MEMORY : status;
+    for (uint32_t i = 0; status == QN_OK && i < diff->nodes.n; i++) {
+        status = divide(&c, i);
+    }
     for (uint32_t i = 0; status == QN_OK && i < diff->nodes.n; i++) {
         status = compare(&c, i);
     }

@@ -19,10 +19,17 @@ typedef struct side { /* one worker */
     size_t n;
 } side;
 
+typedef struct table { /* rows, and which of them is a key's */
+    prof_dist_rows *rows;
+    prof_map row_of;
+} table;
+
 typedef struct joint {
     qn_arena *arena;
     prof_dist *dist;
     side *sides;
+    prof_text words; /* keys of rows: steps of different traces with equal names */
+    table overlap, waittime;
 } joint;
 
 /* ---- Sorted records ----------------------------------------------------------------------------------------------- */
@@ -127,25 +134,20 @@ static void find_transfers(joint *j) {
 
 /* ---- Rows --------------------------------------------------------------------------------------------------------- */
 
-static int same_key(const char *a, const char *b) { return a && b ? strcmp(a, b) == 0 : a == b; }
-
-static prof_num *cell(joint *j, prof_dist_rows *rows, const char *key, uint32_t worker) {
-    size_t row = 0;
-    while (row < rows->n && !same_key(rows->at[row].key, key)) {
-        row++;
+/* The worker's cell in the row of that key, NULL for the key null; both are made when they are new. Workers come one after another. */
+static prof_num *cell(joint *j, table *t, const char *key, uint32_t worker) {
+    uint32_t word = key ? qn_prof_intern_c(&j->words, key) : 0;
+    uint32_t *row = word == PROF_NIL ? NULL : qn_prof_map_put(&t->row_of, prof_int(word), (uint32_t)t->rows->n);
+    if (!row || !QN_VEC_ROOM(j->arena, t->rows, 1)) {
+        return NULL;
     }
-    if (row == rows->n) {
-        if (!QN_VEC_ROOM(j->arena, rows, 1)) {
-            return NULL;
-        }
-        memset(&rows->at[rows->n], 0, sizeof rows->at[0]);
-        rows->at[rows->n++].key = key;
+    if (*row == t->rows->n) {
+        memset(&t->rows->at[t->rows->n], 0, sizeof t->rows->at[0]);
+        t->rows->at[t->rows->n++].key = key;
     }
-    prof_dist_row *found = &rows->at[row];
-    for (size_t i = 0; i < found->cells.n; i++) {
-        if (found->cells.at[i].worker == worker) {
-            return found->cells.at[i].value;
-        }
+    prof_dist_row *found = &t->rows->at[*row];
+    if (found->cells.n && found->cells.at[found->cells.n - 1].worker == worker) {
+        return found->cells.at[found->cells.n - 1].value;
     }
     if (!QN_VEC_ROOM(j->arena, &found->cells, 1)) {
         return NULL;
@@ -170,12 +172,12 @@ static void average(prof_num *value, size_t n, qn_profile_dialect dialect) {
 static qn_status add_overlap(joint *j, uint32_t worker) {
     const prof_trace *trace = j->dist->workers.at[worker].trace;
     prof_num sums[4] = {prof_int(0), prof_int(0), prof_int(0), prof_int(0)};
-    if (!cell(j, &j->dist->overlap, "all", worker)) {
+    if (!cell(j, &j->overlap, "all", worker)) {
         return QN_NO_MEMORY;
     }
     for (size_t i = 0; i < trace->steps.n; i++) {
         const prof_step *step = &trace->steps.at[i];
-        prof_num *value = cell(j, &j->dist->overlap, prof_string(trace, step->name)->at, worker);
+        prof_num *value = cell(j, &j->overlap, prof_string(trace, step->name)->at, worker);
         if (!value) {
             return QN_NO_MEMORY;
         }
@@ -187,21 +189,63 @@ static qn_status add_overlap(joint *j, uint32_t worker) {
             sums[k] = prof_add(sums[k], value[k]);
         }
     }
-    prof_num *all = cell(j, &j->dist->overlap, "all", worker);
+    prof_num *all = cell(j, &j->overlap, "all", worker);
+    if (!all) {
+        return QN_NO_MEMORY;
+    }
     memcpy(all, sums, sizeof sums);
     average(all, trace->steps.n, trace->dialect);
     return QN_OK;
 }
 
-/* Sum of the merged ranges (or transfers) of the records that pass: of one step, or of one name. */
-static qn_status merged_sum(joint *j, const side *s, const prof_val *step, const uint32_t *name, int transfer, prof_num *sum) {
-    prof_ranges some = {NULL, 0, 0}, merged = {NULL, 0, 0};
+/* ---- Records of one kind ------------------------------------------------------------------------------------------ */
+
+typedef prof_val (*record_key_fn)(const record *r);
+
+static prof_val step_of(const record *r) { return r->step; }
+
+static prof_val name_of(const record *r) { return prof_int(r->coll->name); }
+
+typedef struct groups {      /* records of equal key together, keys in first-seen order */
+    uint32_t *order, *begin; /* group g is order[begin[g] .. begin[g + 1]) */
+    size_t n;
+} groups;
+
+static qn_status group_records(joint *j, const side *s, record_key_fn key_of, groups *g) {
+    prof_map index;
+    qn_prof_map_init(&index, j->arena);
+    uint32_t *of = qn_arena_resize(j->arena, NULL, s->n, sizeof *of);
+    g->order = qn_arena_alloc(j->arena, s->n, sizeof *g->order);
+    g->begin = qn_arena_alloc(j->arena, s->n + 2, sizeof *g->begin);
+    if (!of || !g->order || !g->begin) {
+        return QN_NO_MEMORY;
+    }
     for (size_t i = 0; i < s->n; i++) {
-        const record *r = &s->records[i];
-        size_t n = r->coll->ranges.n;
-        if ((step && !prof_same(r->step, *step)) || (name && r->coll->name != *name)) {
-            continue;
+        const uint32_t *known = qn_prof_map_put(&index, key_of(&s->records[i]), (uint32_t)index.entries.n);
+        if (!known) {
+            return QN_NO_MEMORY;
         }
+        of[i] = *known;
+        g->begin[of[i] + 2]++;
+    }
+    g->n = index.entries.n;
+    for (size_t i = 2; i < g->n + 2; i++) {
+        g->begin[i] += g->begin[i - 1];
+    }
+    for (uint32_t i = 0; i < s->n; i++) { /* each place moves on to where the next group begins */
+        g->order[g->begin[of[i] + 1]++] = i;
+    }
+    qn_arena_release(j->arena, of);
+    qn_prof_map_free(&index);
+    return QN_OK;
+}
+
+/* Sum of the merged ranges (or transfers) of one group. */
+static qn_status merged_sum(joint *j, const side *s, const groups *g, size_t group, int transfer, prof_num *sum) {
+    prof_ranges some = {NULL, 0, 0}, merged = {NULL, 0, 0};
+    for (uint32_t i = g->begin[group]; i < g->begin[group + 1]; i++) {
+        const record *r = &s->records[g->order[i]];
+        size_t n = r->coll->ranges.n;
         if (!QN_VEC_ROOM(j->arena, &some, n)) {
             return QN_NO_MEMORY;
         }
@@ -222,25 +266,16 @@ static qn_status add_waittime(joint *j, uint32_t worker) {
     const prof_trace *trace = j->dist->workers.at[worker].trace;
     const side *s = &j->sides[worker];
     prof_num sums[4] = {prof_int(0), prof_int(0), prof_int(0), prof_int(0)};
-    prof_map seen;
-    qn_prof_map_init(&seen, j->arena);
-    if (!cell(j, &j->dist->waittime, "all", worker)) {
+    groups steps;
+    if (group_records(j, s, step_of, &steps) != QN_OK || !cell(j, &j->waittime, "all", worker)) {
         return QN_NO_MEMORY;
     }
-    for (size_t i = 0; i < s->n; i++) {
-        uint32_t *known = qn_prof_map_put(&seen, s->records[i].step, 0);
-        if (!known || *known) {
-            if (!known) {
-                return QN_NO_MEMORY;
-            }
-            continue;
-        }
-        *known = 1;
-        prof_val step = s->records[i].step;
+    for (size_t i = 0; i < steps.n; i++) {
+        prof_val step = s->records[steps.order[steps.begin[i]]].step;
         prof_num whole, transfer;
         const char *key = step.tag == PROF_STR ? prof_string(trace, (uint32_t)step.i)->at : NULL;
-        prof_num *value = cell(j, &j->dist->waittime, key, worker);
-        if (!value || merged_sum(j, s, &step, NULL, 0, &whole) != QN_OK || merged_sum(j, s, &step, NULL, 1, &transfer) != QN_OK) {
+        prof_num *value = cell(j, &j->waittime, key, worker);
+        if (!value || merged_sum(j, s, &steps, i, 0, &whole) != QN_OK || merged_sum(j, s, &steps, i, 1, &transfer) != QN_OK) {
             return QN_NO_MEMORY;
         }
         value[0] = transfer;
@@ -248,10 +283,12 @@ static qn_status add_waittime(joint *j, uint32_t worker) {
         sums[0] = prof_add(sums[0], value[0]);
         sums[1] = prof_add(sums[1], value[1]);
     }
-    prof_num *all = cell(j, &j->dist->waittime, "all", worker);
+    prof_num *all = cell(j, &j->waittime, "all", worker);
+    if (!all) {
+        return QN_NO_MEMORY;
+    }
     memcpy(all, sums, sizeof sums);
-    average(all, seen.entries.n, trace->dialect);
-    qn_prof_map_free(&seen);
+    average(all, steps.n, trace->dialect);
     return QN_OK;
 }
 
@@ -329,28 +366,21 @@ static prof_num input_bytes(const prof_trace *trace, const prof_coll *coll) {
 static qn_status add_operations(joint *j, uint32_t worker) {
     prof_dist_worker *w = &j->dist->workers.at[worker];
     const side *s = &j->sides[worker];
-    prof_map names;
-    qn_prof_map_init(&names, j->arena);
-    for (size_t i = 0; i < s->n; i++) {
-        const prof_coll *coll = s->records[i].coll;
-        uint32_t *index = qn_prof_map_put(&names, prof_int(coll->name), (uint32_t)w->comms.n);
-        if (!index || !QN_VEC_ROOM(j->arena, &w->comms, 1)) {
-            return QN_NO_MEMORY;
-        }
-        if (*index == w->comms.n) {
-            prof_comm_stat fresh = {coll->name, 0, prof_int(0), prof_int(0), prof_int(0)};
-            w->comms.at[w->comms.n++] = fresh;
-        }
-        w->comms.at[*index].calls++;
-        w->comms.at[*index].size = prof_add(w->comms.at[*index].size, input_bytes(w->trace, coll));
+    groups names;
+    if (group_records(j, s, name_of, &names) != QN_OK || !QN_VEC_ROOM(j->arena, &w->comms, names.n)) {
+        return QN_NO_MEMORY;
     }
-    qn_prof_map_free(&names);
-    for (size_t i = 0; i < w->comms.n; i++) {
-        prof_comm_stat *stat = &w->comms.at[i];
-        if (merged_sum(j, s, NULL, &stat->name, 0, &stat->latency) != QN_OK ||
-            merged_sum(j, s, NULL, &stat->name, 1, &stat->transfer) != QN_OK) {
+    for (size_t i = 0; i < names.n; i++) {
+        const uint32_t *ids = names.order + names.begin[i];
+        uint32_t calls = names.begin[i + 1] - names.begin[i];
+        prof_comm_stat stat = {s->records[ids[0]].coll->name, calls, prof_int(0), prof_int(0), prof_int(0)};
+        for (uint32_t k = 0; k < calls; k++) {
+            stat.size = prof_add(stat.size, input_bytes(w->trace, s->records[ids[k]].coll));
+        }
+        if (merged_sum(j, s, &names, i, 0, &stat.latency) != QN_OK || merged_sum(j, s, &names, i, 1, &stat.transfer) != QN_OK) {
             return QN_NO_MEMORY;
         }
+        w->comms.at[w->comms.n++] = stat;
     }
     return QN_OK;
 }
@@ -382,8 +412,16 @@ qn_status qn_prof_dist_build(qn_arena *arena, const prof_dist_worker *workers, s
     if (!shared) {
         return QN_OK;
     }
-    joint j = {arena, dist, qn_arena_alloc(arena, n, sizeof *j.sides)};
-    if (!j.sides || !QN_VEC_ROOM(arena, &dist->workers, n)) {
+    joint j;
+    memset(&j, 0, sizeof j);
+    j.arena = arena;
+    j.dist = dist;
+    j.sides = qn_arena_alloc(arena, n, sizeof *j.sides);
+    j.overlap.rows = &dist->overlap;
+    j.waittime.rows = &dist->waittime;
+    qn_prof_map_init(&j.overlap.row_of, arena);
+    qn_prof_map_init(&j.waittime.row_of, arena);
+    if (!j.sides || !QN_VEC_ROOM(arena, &dist->workers, n) || qn_prof_text_init(&j.words, arena) != QN_OK) {
         return QN_NO_MEMORY;
     }
     memcpy(dist->workers.at, workers, n * sizeof *workers);

@@ -102,10 +102,24 @@ static void file_record(prof_trace *trace, const cursor *c, prof_mem *mem) {
     }
 }
 
+/* The root of each integer thread's tree. */
+static qn_status map_roots(prof_trace *trace, prof_map *roots) {
+    qn_prof_map_init(roots, &trace->arena);
+    for (size_t i = 0; i < trace->trees.n; i++) {
+        if (!qn_prof_map_put(roots, trace->trees.at[i].thread, trace->trees.at[i].root)) {
+            return QN_NO_MEMORY;
+        }
+    }
+    return QN_OK;
+}
+
 static qn_status assign(prof_trace *trace) {
-    prof_map threads; /* thread as written to its cursor */
+    prof_map threads, roots; /* thread as written to its cursor; integer thread to node */
     QN_VEC(cursor) cursors = {NULL, 0, 0};
     qn_prof_map_init(&threads, &trace->arena);
+    if (map_roots(trace, &roots) != QN_OK) {
+        return QN_NO_MEMORY;
+    }
     for (size_t i = 0; i < trace->mems.n; i++) {
         prof_mem *mem = &trace->mems.at[i];
         prof_val thread = trace->idents.at[mem->tid];
@@ -114,11 +128,11 @@ static qn_status assign(prof_trace *trace) {
             return QN_NO_MEMORY;
         }
         if (*index == PROF_NIL) {
-            uint32_t tree = qn_prof_tree_of(trace, thread);
+            const uint32_t *root = qn_prof_map_find(&roots, thread);
             cursor fresh;
             memset(&fresh, 0, sizeof fresh);
-            fresh.finished = tree == PROF_NIL;
-            fresh.at.node = fresh.finished ? 0 : trace->trees.at[tree].root;
+            fresh.finished = !root;
+            fresh.at.node = root ? *root : 0;
             *index = (uint32_t)cursors.n;
             cursors.at[cursors.n++] = fresh;
             if (!fresh.finished) {
@@ -138,6 +152,7 @@ static qn_status assign(prof_trace *trace) {
     }
     QN_VEC_FREE(&trace->arena, &cursors);
     qn_prof_map_free(&threads);
+    qn_prof_map_free(&roots);
     return QN_OK;
 }
 
@@ -207,7 +222,7 @@ qn_status qn_prof_memory(prof_trace *trace) {
             status = name_device(trace, mem);
         }
     }
-    status = status == QN_OK ? assign(trace) : status;
+    status = status == QN_OK && trace->mems.n ? assign(trace) : status;
     status = status == QN_OK ? inherit(trace) : status;
     return status == QN_OK ? lay_out(trace) : status;
 }

@@ -32,15 +32,6 @@ qn_status qn_prof_sort_nodes(prof_trace *trace, uint32_t *ids, size_t n) {
     return QN_OK;
 }
 
-uint32_t qn_prof_tree_of(const prof_trace *trace, prof_val thread) {
-    for (size_t i = 0; i < trace->trees.n; i++) {
-        if (prof_same(trace->trees.at[i].thread, thread)) {
-            return (uint32_t)i;
-        }
-    }
-    return PROF_NIL;
-}
-
 /* ---- Insertion ---------------------------------------------------------------------------------------------------- */
 
 static void append(links *link, uint32_t parent, uint32_t node) {

@@ -117,40 +117,59 @@ static int owner_before(const void *a, const void *b, const void *unused) {
     return ((const owned *)a)->node < ((const owned *)b)->node;
 }
 
-static int encloses(const prof_node *node, const prof_rt *rt) {
-    return prof_le(node->start, rt->start) && prof_le(rt->end, node->end);
-}
+typedef struct open_node { /* on the way from the root to the deepest node at hand */
+    uint32_t node, next_kid;
+    uint32_t op; /* place on the way of the nearest operator at or above it; 0, the root, when there is none */
+} open_node;
 
-/* The innermost operator at or above `at` that encloses the call; the root when there is none. */
-static uint32_t innermost(const prof_trace *trace, uint32_t at, uint32_t root, const prof_rt *rt) {
-    while (at != root && !(trace->nodes.at[at].class_ == PROF_CLASS_OP && encloses(&trace->nodes.at[at], rt))) {
-        at = trace->nodes.at[at].parent;
+typedef QN_VEC(open_node) open_nodes;
+
+/* The innermost operator on the way that encloses the call, or the root. All on it began before the call, and none outlasts the one
+ * around it, so the deepest that reaches as far as the call is found by halving. */
+static uint32_t innermost(const prof_trace *trace, const open_nodes *way, const prof_rt *rt) {
+    size_t low = 0, high = way->n - 1; /* the root reaches far enough; what lies behind `high` does not */
+    while (low < high) {
+        size_t middle = low + (high - low + 1) / 2;
+        if (prof_le(rt->end, trace->nodes.at[way->at[middle].node].end)) {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
     }
-    return at;
+    return way->at[way->at[low].op].node;
 }
 
-/* Calls in order of start; `at` is the deepest node open at that time, found by walking the tree once from left to right. */
-static void sweep(const prof_trace *trace, uint32_t root, const uint32_t *rts, size_t n, uint32_t *next_kid, owned *out) {
-    uint32_t at = root;
-    next_kid[root] = 0;
-    for (size_t i = 0; i < n;) {
+static qn_status open_kid(prof_trace *trace, open_nodes *way, uint32_t kid) {
+    if (!QN_VEC_ROOM(&trace->arena, way, 1)) {
+        return QN_NO_MEMORY;
+    }
+    uint32_t at = (uint32_t)way->n, above = at ? way->at[at - 1].op : 0;
+    way->at[way->n++] = (open_node){kid, 0, trace->nodes.at[kid].class_ == PROF_CLASS_OP ? at : above};
+    return QN_OK;
+}
+
+/* Calls in order of start; the way leads to the deepest node open at that time, by walking the tree once from left to right. */
+static qn_status sweep(prof_trace *trace, uint32_t root, const uint32_t *rts, size_t n, open_nodes *way, owned *out) {
+    qn_status status = open_kid(trace, way, root);
+    for (size_t i = 0; i < n && status == QN_OK;) {
         const prof_rt *rt = &trace->rts.at[rts[i]];
-        const prof_node *node = &trace->nodes.at[at];
-        uint32_t kid = next_kid[at] < node->kid_count ? trace->kids.at[node->kid_begin + next_kid[at]] : PROF_NIL;
-        if (at != root && prof_ge(rt->start, node->end)) {
-            at = node->parent;
+        open_node *at = &way->at[way->n - 1];
+        const prof_node *node = &trace->nodes.at[at->node];
+        uint32_t kid = at->next_kid < node->kid_count ? trace->kids.at[node->kid_begin + at->next_kid] : PROF_NIL;
+        if (way->n > 1 && prof_ge(rt->start, node->end)) {
+            way->n--;
         } else if (kid != PROF_NIL && prof_le(trace->nodes.at[kid].start, rt->start)) {
-            next_kid[at]++;
+            at->next_kid++;
             if (prof_lt(rt->start, trace->nodes.at[kid].end)) {
-                at = kid;
-                next_kid[at] = 0;
+                status = open_kid(trace, way, kid);
             }
         } else {
-            out[i].node = innermost(trace, at, root, rt);
+            out[i].node = innermost(trace, way, rt);
             out[i].rt = rts[i];
             i++;
         }
     }
+    return status;
 }
 
 static qn_status give(prof_trace *trace, const owned *list, size_t n) {
@@ -210,16 +229,15 @@ qn_status qn_prof_owners_by_time(prof_build *build, uint32_t tree) {
         }
         mine.at[mine.n++] = rt;
     }
-    uint32_t *next_kid = qn_arena_resize(&trace->arena, NULL, trace->nodes.n, sizeof *next_kid);
+    open_nodes way = {NULL, 0, 0};
     owned *list = qn_arena_resize(&trace->arena, NULL, mine.n, sizeof *list);
-    if (!next_kid || !list ||
-        qn_prof_sort(&trace->arena, mine.at, mine.n, sizeof *mine.at, start_before, trace->rts.at) != QN_OK) {
+    if (!list || qn_prof_sort(&trace->arena, mine.at, mine.n, sizeof *mine.at, start_before, trace->rts.at) != QN_OK) {
         return QN_NO_MEMORY;
     }
-    sweep(trace, trace->trees.at[tree].root, mine.at, mine.n, next_kid, list);
-    qn_status status = qn_prof_sort(&trace->arena, list, mine.n, sizeof *list, owner_before, NULL);
+    qn_status status = sweep(trace, trace->trees.at[tree].root, mine.at, mine.n, &way, list);
+    status = status == QN_OK ? qn_prof_sort(&trace->arena, list, mine.n, sizeof *list, owner_before, NULL) : status;
     status = status == QN_OK ? give(trace, list, mine.n) : status;
-    qn_arena_release(&trace->arena, next_kid);
+    QN_VEC_FREE(&trace->arena, &way);
     qn_arena_release(&trace->arena, list);
     QN_VEC_FREE(&trace->arena, &mine);
     return status;

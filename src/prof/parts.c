@@ -7,7 +7,7 @@
 typedef struct part {
     const char *path;
     size_t length;
-    uint32_t hash, parent;
+    uint32_t hash, parent, depth;
     int64_t calls, operators;
     int64_t entries;   /* times its operators, or those under it, follow others; for parts that no range opens */
     prof_num total;    /* of the ranges with this path; of its operators where no range is known */
@@ -23,6 +23,7 @@ typedef struct builder {
     QN_VEC(part) parts; /* 0 is what belongs to no part */
     prof_slots slots;
     uint32_t *of_node; /* part each node is in */
+    uint32_t *step_of; /* the step around each node, or the root of its thread: what lies in different ones was entered anew */
     int on_device;     /* some part has device time: then that is what parts are compared by */
 } builder;
 
@@ -137,6 +138,7 @@ static qn_status place_nodes(builder *b) {
             return QN_NO_MEMORY;
         }
         b->of_node[id] = at;
+        b->step_of[id] = node->class_ == PROF_CLASS_STEP || node->parent == PROF_NIL ? id : b->step_of[node->parent];
         count_node(b, node, at);
     }
     for (size_t i = 0; i < trace->events.n; i++) {
@@ -187,6 +189,7 @@ static qn_status link_parts(builder *b, uint32_t *order) {
             outer = b->parts.at[outer].parent;
         }
         b->parts.at[order[i]].parent = outer;
+        b->parts.at[order[i]].depth = outer == PROF_NIL ? 0 : b->parts.at[outer].depth + 1;
     }
     for (size_t i = n; status == QN_OK && i-- > 0;) { /* the innermost first */
         part *p = &b->parts.at[order[i]];
@@ -207,16 +210,17 @@ static qn_status link_parts(builder *b, uint32_t *order) {
 
 /* ---- How often one was entered ------------------------------------------------------------------------------------ */
 
-static int is_within(const builder *b, uint32_t inner, uint32_t outer) {
-    while (inner != PROF_NIL && inner != outer) inner = b->parts.at[inner].parent;
-    return inner == outer;
-}
-
-/* The step around a node, or the root of its thread: what lies in different ones was entered anew. */
-static uint32_t step_around(const prof_trace *trace, uint32_t id) {
-    while (trace->nodes.at[id].class_ != PROF_CLASS_STEP && trace->nodes.at[id].parent != PROF_NIL)
-        id = trace->nodes.at[id].parent;
-    return id;
+/* Coming from one part to another enters what lies around the second and not around the first as well. */
+static void enter(builder *b, uint32_t from, uint32_t to) {
+    part *parts = b->parts.at;
+    while (to != from) {
+        if (from == PROF_NIL || (to != PROF_NIL && parts[to].depth >= parts[from].depth)) {
+            parts[to].entries++;
+            to = parts[to].parent;
+        } else {
+            from = parts[from].parent;
+        }
+    }
 }
 
 static void count_entries(builder *b) {
@@ -227,12 +231,9 @@ static void count_entries(builder *b) {
     for (size_t i = 0; wanted && i < trace->postorder.n; i++) {
         uint32_t id = trace->postorder.at[i];
         if (!trace->nodes.at[id].proper) continue;
-        uint32_t at = b->of_node[id], step = step_around(trace, id);
-        if (step != last_step) last = PROF_NIL;
-        for (uint32_t p = at; p != last && p != PROF_NIL; p = b->parts.at[p].parent)
-            b->parts.at[p].entries += !is_within(b, last, p);
-        last = at;
-        last_step = step;
+        enter(b, b->step_of[id] == last_step ? last : PROF_NIL, b->of_node[id]);
+        last = b->of_node[id];
+        last_step = b->step_of[id];
     }
 }
 
@@ -303,7 +304,8 @@ qn_status qn_prof_view_parts(const prof_view_context *context, prof_json *json, 
     b.trace = context->trace;
     b.arena = context->arena;
     b.of_node = qn_arena_alloc(b.arena, b.trace->nodes.n, sizeof *b.of_node);
-    uint32_t none = b.of_node ? part_at(&b, "", 0) : PROF_NIL;
+    b.step_of = qn_arena_alloc(b.arena, b.trace->nodes.n, sizeof *b.step_of);
+    uint32_t none = b.of_node && b.step_of ? part_at(&b, "", 0) : PROF_NIL;
     qn_status status = none == PROF_NIL ? QN_NO_MEMORY : place_nodes(&b);
     if (status == QN_OK && b.parts.n == 1) {
         return qn_prof_view_missing(error, context->trace, "parts", "it names no layers, modules or ranges");

@@ -179,20 +179,28 @@ prof_num qn_prof_ranges_sum(const prof_ranges *list) {
     return sum;
 }
 
-prof_num qn_prof_ranges_sum_in(prof_num start, prof_num end, const prof_ranges *b) {
-    prof_num sum = prof_int(0);
-    if (b->n == 0) {
-        return sum;
-    }
-    size_t low = 0, high = b->n; /* ranges that end before the start are passed over at once */
+/* The first range that ends behind `start`, or begins at or behind it. */
+static size_t first_behind(const prof_ranges *b, prof_num start, int begins) {
+    size_t low = 0, high = b->n;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (prof_le(b->at[middle].end, start)) {
+        if (begins ? prof_lt(b->at[middle].start, start) : prof_le(b->at[middle].end, start)) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
+    return low;
+}
+
+size_t qn_prof_ranges_in(prof_num start, prof_num end, const prof_ranges *b) {
+    size_t first = first_behind(b, start, 0), behind = first_behind(b, end, 1);
+    return behind > first ? behind - first : 0;
+}
+
+prof_num qn_prof_ranges_sum_in(prof_num start, prof_num end, const prof_ranges *b) {
+    prof_num sum = prof_int(0);
+    size_t low = first_behind(b, start, 0); /* what ends before is passed over at once */
     if (low == b->n) {
         return sum;
     }

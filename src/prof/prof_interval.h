@@ -34,6 +34,8 @@ qn_status qn_prof_pieces_clip(qn_arena *arena, const prof_pieces *a, prof_num st
 
 /* Sum of lengths, from integer 0, in order. */
 prof_num qn_prof_ranges_sum(const prof_ranges *list);
+/* How many ranges of a list, merged like B below, lie in [start, end) at least in part: what a sum over them takes. */
+size_t qn_prof_ranges_in(prof_num start, prof_num end, const prof_ranges *b);
 /* sum([start, end] with B) without building the list; B must be merged or a part of merged lists (ends ascending). */
 prof_num qn_prof_ranges_sum_in(prof_num start, prof_num end, const prof_ranges *b);
 

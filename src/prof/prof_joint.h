@@ -70,6 +70,7 @@ typedef struct prof_diff {
     QN_VEC(uint32_t) kids;
 } prof_diff;
 
+/* QN_UNSUPPORTED when there is too much to compare. */
 qn_status qn_prof_diff_build(qn_arena *arena, const prof_trace *left, const prof_trace *right, prof_diff *diff);
 
 #endif

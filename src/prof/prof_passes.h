@@ -53,8 +53,6 @@ qn_status qn_prof_backward(prof_build *build);                      /* backward.
 qn_status qn_prof_postorder(prof_trace *trace, uint32_t root, prof_ids *out);
 /* Sorts node ids by start, then end descending. */
 qn_status qn_prof_sort_nodes(prof_trace *trace, uint32_t *ids, size_t n);
-/* The tree of an integer thread, or PROF_NIL. */
-uint32_t qn_prof_tree_of(const prof_trace *trace, prof_val thread);
 /* int(tid): an integer where the written value is one, else the value itself. */
 prof_val qn_prof_thread_key(const prof_trace *trace, prof_val written);
 

@@ -3,6 +3,22 @@
 
 #include "prof/prof_passes.h"
 
+static const uint64_t MOST_PARTS = 500000000; /* some seconds; beyond it the trace is hostile */
+
+/* Steps that lie over one another are each split by themselves: many over much could take hours. */
+static qn_status bound_work(const prof_trace *trace, qn_error *error) {
+    uint64_t parts = 0;
+    for (size_t i = 0; i < trace->steps.n; i++) {
+        for (int role = 0; role < PROF_ROLE_OTHER; role++) {
+            parts += qn_prof_ranges_in(trace->steps.at[i].start, trace->steps.at[i].end, &trace->roles[role]);
+        }
+    }
+    if (parts <= MOST_PARTS) {
+        return QN_OK;
+    }
+    return qn_error_set(error, QN_FORMAT, "its %zu steps lie over one another, too much to be split", trace->steps.n);
+}
+
 /* The parts of all steps that belong to each role. When earlier roles have used up everything, the slots begin again from the
  * whole steps: a slip of the reference that the expected views contain. */
 static qn_status split_roles(prof_trace *trace, const prof_ranges *steps, prof_ranges *cost) {
@@ -74,12 +90,13 @@ static qn_status compare_communication(prof_trace *trace) {
 qn_status qn_prof_split(prof_trace *trace, qn_error *error) {
     prof_ranges steps = {NULL, 0, 0}, cost[PROF_ROLES];
     memset(cost, 0, sizeof cost);
-    for (size_t i = 0; i < trace->steps.n; i++) {
+    qn_status status = bound_work(trace, error);
+    for (size_t i = 0; i < trace->steps.n && status == QN_OK; i++) {
         if (qn_prof_range_push(&trace->arena, &steps, trace->steps.at[i].start, trace->steps.at[i].end) != QN_OK) {
             return QN_NO_MEMORY;
         }
     }
-    qn_status status = split_roles(trace, &steps, cost);
+    status = status == QN_OK ? split_roles(trace, &steps, cost) : status;
     if (status != QN_OK) {
         return status;
     }

@@ -144,6 +144,9 @@ qn_status qn_prof_view_diff(const prof_view_context *context, prof_json *json, q
     const char *path = context->request->path;
     memset(&diff, 0, sizeof diff);
     qn_status status = qn_prof_diff_build(context->arena, context->trace, context->other, &diff);
+    if (status == QN_UNSUPPORTED) {
+        return qn_prof_view_missing(error, context->trace, "diff", "modules lie too deep in one another");
+    }
     if (status != QN_OK) {
         return status;
     }

@@ -1,6 +1,7 @@
 /* Distributed views (section 18): overlap, waiting, communication operators, device information. */
 #include <string.h>
 
+#include "prof/prof_map.h"
 #include "prof/prof_sort.h"
 #include "prof/view_util.h"
 
@@ -181,27 +182,34 @@ static void put_device(prof_json *json, const prof_trace *trace, int64_t id) {
     qn_prof_json_object_end(json);
 }
 
-static int is_used(const prof_trace *trace, int64_t id) {
+static qn_status map_used(qn_arena *arena, const prof_trace *trace, prof_map *used) {
+    qn_prof_map_init(used, arena);
     for (size_t i = 0; i < trace->used_pids.n; i++) {
-        if (prof_same(trace->used_pids.at[i], prof_int(id))) {
-            return 1;
+        if (!qn_prof_map_put(used, trace->used_pids.at[i], 0)) {
+            return QN_NO_MEMORY;
         }
     }
-    return 0;
+    return QN_OK;
 }
 
-static void put_process(prof_json *json, const process *p) {
+static qn_status put_process(prof_json *json, qn_arena *arena, const process *p) {
+    prof_map used;
+    if (map_used(arena, p->trace, &used) != QN_OK) {
+        return QN_NO_MEMORY;
+    }
     qn_prof_json_string_begin(json);
     qn_prof_json_part(json, "Process ");
     qn_prof_json_part_bytes(json, p->id, p->id_length);
     qn_prof_view_key_end(json);
     qn_prof_json_object(json);
     for (size_t id = 0; id < p->trace->props.n; id++) {
-        if (is_used(p->trace, (int64_t)id)) {
+        if (qn_prof_map_find(&used, prof_int((int64_t)id))) {
             put_device(json, p->trace, (int64_t)id);
         }
     }
     qn_prof_json_object_end(json);
+    qn_prof_map_free(&used);
+    return QN_OK;
 }
 
 /* Processes of one node come together, nodes in the order of their first worker. Returns NULL when memory ends. */
@@ -260,7 +268,9 @@ qn_status qn_prof_view_distributed_deviceinfo(const prof_view_context *context, 
             qn_prof_json_key_bytes(json, list[i].node, list[i].node_length);
             qn_prof_json_object(json);
         }
-        put_process(json, &list[i]);
+        if (put_process(json, context->arena, &list[i]) != QN_OK) {
+            return QN_NO_MEMORY;
+        }
         if (i + 1 == n || list[i].first != list[i + 1].first) {
             qn_prof_json_object_end(json);
         }

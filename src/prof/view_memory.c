@@ -116,12 +116,16 @@ void qn_prof_memory_column(prof_json *json, const char *name, const char *unit, 
 
 /* ---- Collecting --------------------------------------------------------------------------------------------------- */
 
-/* What records add up to. An operator's total is its own and that of everything under it, so a record counts once for the
- * operator it is filed under and once in the total of every operator around it. */
+/* What records add up to. An operator's total is its own and that of everything under it. */
 typedef struct sums {
     prof_num increase, size;
     int64_t count;
 } sums;
+
+typedef struct subtotal {   /* of one device under one open node */
+    uint32_t device, below; /* below: the next subtotal of the same device further down the list, or PROF_NIL */
+    sums sum;
+} subtotal;
 
 typedef struct stat { /* of one operator name on one device */
     uint32_t name, device;
@@ -130,6 +134,7 @@ typedef struct stat { /* of one operator name on one device */
 
 typedef struct frame {
     uint32_t node, next_kid;
+    size_t subtotals; /* where this node's begin; they end where those of the node above it on the stack begin */
 } frame;
 
 typedef struct collector {
@@ -139,6 +144,8 @@ typedef struct collector {
     prof_map stat_of; /* device and name to index */
     prof_map calls;   /* name to number of calls */
     QN_VEC(frame) stack;
+    QN_VEC(subtotal) subtotals;
+    QN_VEC(uint32_t) latest; /* by device: its last subtotal, or PROF_NIL */
     int failed;
 } collector;
 
@@ -161,20 +168,57 @@ static stat *stat_for(collector *c, uint32_t device, uint32_t name) {
     return &c->stats.at[*at];
 }
 
-/* Counts what one node's records of one device add up to, for the node itself and for every operator open around it. */
-static void count(collector *c, uint32_t device, const sums *what) {
-    for (size_t i = c->stack.n; i-- > 0 && !c->failed;) {
-        const prof_node *node = &c->of.trace->nodes.at[c->stack.at[i].node];
-        if (node->proper) {
-            stat *s = stat_for(c, device, node->name);
-            if (s) {
-                add(&s->total, what);
-                if (i + 1 == c->stack.n) {
-                    add(&s->self, what);
-                }
-            }
+/* Adds to the subtotal of the innermost open node. */
+static void add_subtotal(collector *c, uint32_t device, const sums *what) {
+    while (c->latest.n <= device && !c->failed) {
+        c->failed |= !QN_VEC_ROOM(c->of.arena, &c->latest, 1);
+        if (!c->failed) {
+            c->latest.at[c->latest.n++] = PROF_NIL;
         }
     }
+    if (c->failed || !QN_VEC_ROOM(c->of.arena, &c->subtotals, 1)) {
+        c->failed = 1;
+        return;
+    }
+    uint32_t at = c->latest.at[device];
+    if (at != PROF_NIL && at >= c->stack.at[c->stack.n - 1].subtotals) {
+        add(&c->subtotals.at[at].sum, what);
+        return;
+    }
+    c->latest.at[device] = (uint32_t)c->subtotals.n;
+    c->subtotals.at[c->subtotals.n++] = (subtotal){device, at, *what};
+}
+
+/* Counts what one node's records of one device add up to; its total waits for its children. */
+static void count(collector *c, uint32_t device, const sums *what) {
+    stat *s = stat_for(c, device, c->of.trace->nodes.at[c->stack.at[c->stack.n - 1].node].name);
+    if (s) {
+        add(&s->self, what);
+        add_subtotal(c, device, what);
+    }
+}
+
+/* Leaves a node whose children are done: its subtotals are totals now, and count for the node around it as well. So each record is
+ * handed from node to node with its device's others and not to every node around it, of which there may be very many. */
+static void leave(collector *c) {
+    frame done = c->stack.at[--c->stack.n];
+    const prof_node *node = &c->of.trace->nodes.at[done.node];
+    size_t outer = c->stack.n ? c->stack.at[c->stack.n - 1].subtotals : SIZE_MAX, kept = done.subtotals;
+    for (size_t i = done.subtotals; i < c->subtotals.n && !c->failed; i++) {
+        subtotal sub = c->subtotals.at[i];
+        stat *s = node->proper ? stat_for(c, sub.device, node->name) : NULL;
+        if (s) {
+            add(&s->total, &sub.sum);
+        }
+        c->latest.at[sub.device] = sub.below;
+        if (sub.below != PROF_NIL && sub.below >= outer) {
+            add(&c->subtotals.at[sub.below].sum, &sub.sum);
+        } else if (c->stack.n) {
+            c->latest.at[sub.device] = (uint32_t)kept;
+            c->subtotals.at[kept++] = sub;
+        }
+    }
+    c->subtotals.n = kept;
 }
 
 static int is_outside(const collector *c, prof_num first, prof_num last) {
@@ -227,7 +271,7 @@ static void enter(collector *c, uint32_t id) {
         c->failed = 1;
         return;
     }
-    c->stack.at[c->stack.n++] = (frame){id, 0};
+    c->stack.at[c->stack.n++] = (frame){id, 0, c->subtotals.n};
     if (node->proper) {
         count_records(c, node);
     }
@@ -245,7 +289,7 @@ static void collect(collector *c) {
                 if (top->next_kid < node->kid_count) {
                     enter(c, trace->kids.at[node->kid_begin + top->next_kid++]);
                 } else {
-                    c->stack.n--;
+                    leave(c);
                 }
             }
         }

@@ -1,6 +1,8 @@
-/* Traces that nobody's program writes: numbers that are none. */
+/* Traces that nobody's program writes: numbers that are none, and nesting and width that would take hours if their cost grew with
+ * their square. */
 #include <stdarg.h>
 #include <string.h>
+#include <time.h>
 
 #include <quern/profile.h>
 
@@ -41,6 +43,11 @@ __attribute__((format(printf, 2, 3))) static void put(writer *w, const char *for
 static void put_event(writer *w, const char *category, const char *name, int tid, int ts, int dur, const char *args) {
     put(w, "{\"ph\": \"X\", \"cat\": \"%s\", \"name\": \"%s\", \"pid\": 0, \"tid\": %d, \"ts\": %d, \"dur\": %d, \"args\": {%s}}",
         category, name, tid, ts, dur, args);
+}
+
+static void put_flow(writer *w, char phase, int id, int tid, int ts) {
+    put(w, "{\"ph\": \"%c\", \"cat\": \"fwdbwd\", \"name\": \"f\", \"id\": %d, \"pid\": 0, \"tid\": %d, \"ts\": %d}", phase, id,
+        tid, ts);
 }
 
 /* ---- Asking ------------------------------------------------------------------------------------------------------- */
@@ -92,7 +99,164 @@ static void keys_that_are_no_numbers_are_one_key(void **state) {
     qn_profile_close(profile);
 }
 
+/* ---- Depth and width ---------------------------------------------------------------------------------------------- */
+
+typedef void (*shape_fn)(writer *w, int n);
+
+static void same_key(writer *w, int n) {
+    for (int i = 0; i < n; i++) {
+        put_event(w, "kernel", "k", 7, i, 1, "\"correlation\": NaN");
+    }
+}
+
+/* Operators each in the one before it, all within [ts, ts + 2 n]. */
+static void put_nested(writer *w, int n, int tid, int ts) {
+    for (int i = 0; i < n; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "op%d", i);
+        put_event(w, "cpu_op", name, tid, ts + i, 2 * n - 2 * i, "");
+    }
+}
+
+/* Every link leads to the innermost operator of deep backward work. */
+static void links_into_the_deep(writer *w, int n) {
+    put_event(w, "python_function", "nn.Module: M", 1, 0, 1, "\"Python id\": 0, \"Python module id\": 0");
+    put_event(w, "cpu_op", "autograd::engine::evaluate_function: B", 2, 10, 4 * n, "");
+    put_nested(w, n / 2, 2, 11);
+    for (int i = 0; i < n / 2; i++) {
+        put_flow(w, 's', i, 1, i);
+        put_flow(w, 'f', i, 2, 11 + n / 2 - 1);
+    }
+}
+
+static void memory_in_the_deep(writer *w, int n) {
+    put_nested(w, n / 2, 1, 0);
+    for (int i = 0; i < n / 2; i++) {
+        put(w,
+            "{\"ph\": \"i\", \"name\": \"[memory]\", \"tid\": 1, \"ts\": %d, \"args\": {\"Addr\": %d, \"Bytes\": 8, "
+            "\"Device Type\": 0, \"Device Id\": -1}}",
+            i, i);
+    }
+}
+
+/* Calls that begin in the innermost operator and outlast all but the root. */
+static void calls_past_the_end(writer *w, int n) {
+    put_nested(w, n / 2, 1, 0);
+    for (int i = 0; i < n / 2; i++) {
+        put_event(w, "cuda_runtime", "launch", 1, n / 2, 10 * n, "");
+    }
+}
+
+static void labels_in_the_deep(writer *w, int n) {
+    put_nested(w, n, 1, 0);
+    put_event(w, "cpu_op", "op", 1, 4 * n, 1, "\"origin\": \"part\"");
+}
+
+static void steps_with_collectives(writer *w, int n) {
+    for (int i = 0; i < n / 2; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "ProfilerStep#%d", i);
+        put_event(w, "user_annotation", text, 1, 10 * i, 10, "");
+        snprintf(text, sizeof text, "\"External id\": %d", i);
+        put_event(w, "cpu_op", "nccl:all_reduce", 2, 10 * i + 1, 5, text);
+    }
+}
+
+static void wide_modules(writer *w, int n, char letter) {
+    for (int i = 0; i < n; i++) {
+        char name[64], args[64];
+        snprintf(name, sizeof name, "nn.Module: %c%d", letter, i);
+        snprintf(args, sizeof args, "\"Python id\": %d, \"Python module id\": 0", i);
+        put_event(w, "python_function", name, 1, 2 * i, 1, args);
+    }
+}
+
+static void wide_modules_a(writer *w, int n) { wide_modules(w, n, 'a'); }
+
+static void wide_modules_b(writer *w, int n) { wide_modules(w, n, 'b'); }
+
+/* Seconds of this process for one view of a trace of that shape. */
+static double cost(void **state, shape_fn shape, shape_fn other, int n, const char *view, uint32_t flags) {
+    writer w;
+    begin(&w);
+    shape(&w, n);
+    end(&w, state, "t.json");
+    begin(&w);
+    (other ? other : shape)(&w, n);
+    end(&w, state, "u.json");
+    clock_t before = clock();
+    size_t length = 0;
+    qn_error error = {QN_OK, ""};
+    qn_profile_request request = qn_profile_request_default();
+    qn_profile *profile = open_trace(state, "t.json", flags);
+    request.against = open_trace(state, "u.json", flags);
+    assert_int_equal(qn_profile_view(profile, view, &request, drop, &length, &error), QN_OK);
+    assert_true(length > 0);
+    qn_profile_close(profile);
+    qn_profile_close(request.against);
+    return (double)(clock() - before) / CLOCKS_PER_SEC;
+}
+
+/* Four times as much takes about four times as long; what grows with the square takes sixteen times. */
+static void cost_grows_with_the_size(void **state) {
+    static const struct {
+        shape_fn shape, other;
+        const char *view;
+        uint32_t flags;
+    } CASES[] = {{same_key, NULL, "overview", 0},
+                 {links_into_the_deep, NULL, "overview", 0},
+                 {memory_in_the_deep, NULL, "memory", 0},
+                 {calls_past_the_end, NULL, "overview", QN_PROFILE_OWNER_TIME},
+                 {labels_in_the_deep, NULL, "parts", 0},
+                 {steps_with_collectives, NULL, "distributed_waittime", 0},
+                 {steps_with_collectives, NULL, "distributed_overlap", 0},
+                 {wide_modules_a, wide_modules_b, "diff", 0}};
+    enum { SMALL = 25000 };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        double small = cost(state, CASES[i].shape, CASES[i].other, SMALL, CASES[i].view, CASES[i].flags);
+        double large = cost(state, CASES[i].shape, CASES[i].other, 4 * SMALL, CASES[i].view, CASES[i].flags);
+        if (large > 8 * small + 0.5) {
+            fail_msg("case %zu, %s: %.2f s, then %.2f s", i, CASES[i].view, small, large);
+        }
+    }
+}
+
+/* What cannot be linear is refused before it is begun. */
+static void steps_over_one_another_are_refused(void **state) {
+    enum { N = 25000 };
+    writer w;
+    begin(&w);
+    for (int i = 0; i < N; i++) {
+        put_event(&w, "user_annotation", "ProfilerStep#1", 1, 0, 4 * N, "");
+        put_event(&w, "cpu_op", "op", 2, 4 * i, 1, "");
+    }
+    end(&w, state, "t.json");
+    qn_profile *profile = open_trace(state, "t.json", 0);
+    qn_error error;
+    assert_int_equal(qn_profile_load(profile, 0, 0, 0, &error), QN_FORMAT);
+    assert_non_null(strstr(error.text, "its 25000 steps lie over one another"));
+    qn_profile_close(profile);
+}
+
+static void modules_in_modules_are_compared_up_to_a_depth(void **state) {
+    enum { N = 25000 };
+    writer w;
+    begin(&w);
+    for (int i = 0; i < N; i++) {
+        put_event(&w, "python_function", "nn.Module: M", 1, i, 2 * N - 2 * i, "\"Python id\": 1, \"Python module id\": 0");
+    }
+    end(&w, state, "t.json");
+    qn_profile *profile = open_trace(state, "t.json", 0);
+    size_t length = 0;
+    qn_error error;
+    assert_int_equal(qn_profile_view(profile, "diff", NULL, drop, &length, &error), QN_UNSUPPORTED);
+    assert_non_null(strstr(error.text, "modules lie too deep in one another"));
+    qn_profile_close(profile);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {IN_FOLDER(keys_that_are_no_numbers_are_one_key)};
+    const struct CMUnitTest tests[] = {IN_FOLDER(keys_that_are_no_numbers_are_one_key), IN_FOLDER(cost_grows_with_the_size),
+                                       IN_FOLDER(steps_over_one_another_are_refused),
+                                       IN_FOLDER(modules_in_modules_are_compared_up_to_a_depth)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
