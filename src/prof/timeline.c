@@ -55,6 +55,11 @@ static uint32_t lane_of(prof_timeline *t, const prof_item *item) {
     return (uint32_t)t->lanes.n++;
 }
 
+const prof_process *qn_prof_timeline_process(const prof_timeline *t, uint32_t pid) {
+    const uint32_t *at = qn_prof_map_find(&t->process_of, pair(pid, 0));
+    return at ? &t->processes.at[*at] : NULL;
+}
+
 static prof_process *process_of(prof_timeline *t, const prof_item *item) {
     uint32_t pid = part_text(&t->words, item, PROF_PART_PID);
     uint32_t *at = pid == PROF_NIL ? NULL : qn_prof_map_put(&t->process_of, pair(pid, 0), (uint32_t)t->processes.n);

@@ -55,6 +55,8 @@ typedef struct prof_timeline {
 
 /* Whether an item is drawn as a span: a complete event, or an instant that is no memory record. */
 int qn_prof_timeline_is_span(const prof_item *item, int64_t *start, int64_t *dur);
+/* What is known of a process, NULL when nothing names it. */
+const prof_process *qn_prof_timeline_process(const prof_timeline *timeline, uint32_t pid);
 /* Reads the whole file. */
 qn_status qn_prof_timeline_build(prof_timeline *timeline, qn_arena *arena, const char *path, const qn_profile_options *options,
                                  qn_error *error);

@@ -44,10 +44,8 @@ static void put_lanes(prof_json *json, const prof_timeline *t) {
     qn_prof_json_array(json);
     for (size_t i = 0; i < t->lanes.n; i++) {
         const prof_lane *lane = &t->lanes.at[i];
-        const prof_process *process = &unnamed;
-        for (size_t k = 0; k < t->processes.n && k < 4096; k++) {
-            process = t->processes.at[k].pid == lane->pid ? &t->processes.at[k] : process;
-        }
+        const prof_process *process = qn_prof_timeline_process(t, lane->pid);
+        process = process ? process : &unnamed;
         qn_prof_json_object(json);
         qn_prof_json_key(json, "pid");
         put_string(json, &t->words, lane->pid);

@@ -254,9 +254,38 @@ static void modules_in_modules_are_compared_up_to_a_depth(void **state) {
     qn_profile_close(profile);
 }
 
+/* ---- Many of a kind ----------------------------------------------------------------------------------------------- */
+
+static qn_status find_last(void *user, const char *bytes, size_t length) {
+    static const char WANTED[] = "\"process\": \"the last\"";
+    int *found = user;
+    for (size_t i = 0; i + sizeof WANTED - 1 <= length; i++) {
+        *found += memcmp(bytes + i, WANTED, sizeof WANTED - 1) == 0;
+    }
+    return QN_OK;
+}
+
+static void every_process_has_its_name(void **state) {
+    enum { N = 5000 };
+    writer w;
+    begin(&w);
+    for (int i = 1; i <= N; i++) {
+        put(&w, "{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": %d, \"args\": {\"name\": \"%s\"}}", i,
+            i < N ? "one" : "the last");
+    }
+    put(&w, "{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"op\", \"pid\": %d, \"tid\": 1, \"ts\": 0, \"dur\": 1}", N);
+    end(&w, state, "t.json");
+    qn_profile *profile = open_trace(state, "t.json", 0);
+    int found = 0;
+    assert_int_equal(qn_profile_view(profile, "timeline", NULL, find_last, &found, NULL), QN_OK);
+    assert_int_equal(found, 1);
+    qn_profile_close(profile);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {IN_FOLDER(keys_that_are_no_numbers_are_one_key), IN_FOLDER(cost_grows_with_the_size),
                                        IN_FOLDER(steps_over_one_another_are_refused),
-                                       IN_FOLDER(modules_in_modules_are_compared_up_to_a_depth)};
+                                       IN_FOLDER(modules_in_modules_are_compared_up_to_a_depth),
+                                       IN_FOLDER(every_process_has_its_name)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
