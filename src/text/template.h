@@ -1,9 +1,9 @@
 /* Chat templates: a subset of Jinja, read into a tree and walked. What the files share: values, the tree, and the walk's
  * state.
  *
- * Nothing is ever freed before the end: all memory is one arena with a limit, every node evaluated is a step with a limit, and
- * the nesting of templates, expressions and calls has one too. So whatever the template, it ends. After the first fault
- * everything returns at once. */
+ * Nothing is ever freed before the end: all memory is one arena with a limit; every node evaluated is a step, so are 64 bytes of
+ * text or 16 names looked through, and steps have a limit; the nesting of templates, expressions and calls has one too. So
+ * whatever the template, it ends, and soon. After the first fault everything returns at once. */
 #ifndef QN_TEXT_TEMPLATE_H
 #define QN_TEXT_TEMPLATE_H
 
@@ -211,6 +211,8 @@ double qn_text_tpl_number(tpl_value v);
 int qn_text_tpl_equal(tpl *t, tpl_value a, tpl_value b);
 int qn_text_tpl_compare(tpl *t, tpl_value a, tpl_value b); /* -1, 0, 1; fails for values without an order */
 int qn_text_tpl_contains(tpl *t, tpl_value in, tpl_value what);
+/* The first place of a part from `from` on, or the text's length + 1. */
+size_t qn_text_tpl_find(tpl *t, qn_text text, qn_text part, size_t from);
 tpl_value qn_text_tpl_list_new(tpl *t, size_t room);
 void qn_text_tpl_list_add(tpl *t, tpl_value list, tpl_value item);
 tpl_value qn_text_tpl_dict_new(tpl *t);

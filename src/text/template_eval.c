@@ -7,8 +7,10 @@
 
 static const tpl_value *find_name(tpl *t, qn_text name) {
     for (tpl_frame *f = t->frame; f; f = f->outer)
-        for (size_t i = f->names.n; i-- > 0;)
+        for (size_t i = f->names.n; i-- > 0;) {
+            if (i % 16 == 15 && !qn_text_tpl_step(t, 1)) return NULL;
             if (tpl_same(f->names.at[i].key.as.text, name)) return &f->names.at[i].value;
+        }
     return NULL;
 }
 
@@ -288,6 +290,8 @@ tpl_value qn_text_tpl_apply(tpl *t, const tpl_builtin *f, const tpl_args *args) 
     int any = strcmp(f->names, "...") == 0, most = 0;
     for (const char *p = f->names; *p && !any; most++) p += strcspn(p, " "), p += *p == ' ';
     size_t self = f->has_self != 0;
+    for (size_t i = 0; i < args->n + args->named; i++) /* they look through their texts at least once */
+        if (args->at[i].kind == TPL_STRING && !qn_text_tpl_step(t, args->at[i].as.text.length / 64)) return tpl_none();
     if (any) return f->run(t, args);
     if (args->n > self + (size_t)most)
         return qn_text_tpl_fail(t, "%s takes %d arguments, not %zu", f->name, most, args->n - self);

@@ -159,7 +159,7 @@ static tpl_value field_value(tpl *t, const tpl_args *args, qn_text name, size_t 
         index = index * 10 + (size_t)(name.at[i] - '0');
     if (i == name.length)
         return index + 1 < args->n ? args->at[index + 1] : qn_text_tpl_fail(t, "format: there is no value %zu", index);
-    for (size_t k = 0; k < args->named; k++)
+    for (size_t k = 0; k < args->named && (k % 16 != 15 || qn_text_tpl_step(t, 1)); k++)
         if (tpl_same(args->names[k], name)) return args->at[args->n + k];
     return qn_text_tpl_fail(t, "format: there is no value '%.*s'", name.length > 40 ? 40 : (int)name.length, name.at);
 }

@@ -342,6 +342,7 @@ tpl_value qn_text_tpl_method_dict_pop(tpl *t, const tpl_args *args) {
     while (&d->pairs.at[i].value != found) i++;
     memmove(&d->pairs.at[i], &d->pairs.at[i + 1], (d->pairs.n - i - 1) * sizeof *d->pairs.at);
     d->pairs.n--;
+    qn_text_tpl_step(t, d->pairs.n / 16);
     return value;
 }
 

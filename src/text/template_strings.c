@@ -63,8 +63,9 @@ CASE(capitalize, 'c')
 
 /* ---- Ends */
 
-static int in_set(uint32_t c, const tpl_args *args) { /* of characters to strip: white space unless said otherwise */
+static int in_set(tpl *t, uint32_t c, const tpl_args *args) { /* of characters to strip: white space unless said otherwise */
     if (!tpl_given(args, 1) || args->at[1].kind != TPL_STRING) return is_space(c);
+    if (!qn_text_tpl_step(t, args->at[1].as.text.length / 64)) return 0;
     for (size_t i = 0; i < args->at[1].as.text.length;) {
         uint32_t one;
         i += read_at(args->at[1].as.text, i, &one);
@@ -79,7 +80,7 @@ static tpl_value strip(tpl *t, const tpl_args *args, int left, int right) {
     qn_text_tpl_step(t, text.length / 64);
     while (left && text.length) {
         size_t n = read_at(text, 0, &c);
-        if (!in_set(c, args)) break;
+        if (!in_set(t, c, args)) break;
         text.at += n;
         text.length -= n;
     }
@@ -87,7 +88,7 @@ static tpl_value strip(tpl *t, const tpl_args *args, int left, int right) {
         size_t at = text.length - 1;
         while (at > 0 && text.length - at < 4 && ((unsigned char)text.at[at] & 0xC0) == 0x80) at--;
         read_at(text, at, &c);
-        if (!in_set(c, args)) break;
+        if (!in_set(t, c, args)) break;
         text.length = at;
     }
     return tpl_text(text);
@@ -98,18 +99,18 @@ tpl_value qn_text_tpl_method_strip(tpl *t, const tpl_args *args) { return strip(
 tpl_value qn_text_tpl_method_lstrip(tpl *t, const tpl_args *args) { return strip(t, args, 1, 0); }
 tpl_value qn_text_tpl_method_rstrip(tpl *t, const tpl_args *args) { return strip(t, args, 0, 1); }
 
-static int has_end(qn_text text, qn_text end, int front) {
-    return text.length >= end.length &&
+static int has_end(tpl *t, qn_text text, qn_text end, int front) {
+    return text.length >= end.length && qn_text_tpl_step(t, end.length / 64) &&
            (end.length == 0 || memcmp(front ? text.at : text.at + text.length - end.length, end.at, end.length) == 0);
 }
 
 static tpl_value ends(tpl *t, const tpl_args *args, int front) {
     qn_text text = text_of(t, args, 0);
-    if (args->at[1].kind == TPL_STRING) return tpl_bool(has_end(text, args->at[1].as.text, front));
+    if (args->at[1].kind == TPL_STRING) return tpl_bool(has_end(t, text, args->at[1].as.text, front));
     if (args->at[1].kind != TPL_LIST) return qn_text_tpl_fail(t, "startswith and endswith take a string, or a tuple of them");
     for (size_t i = 0; i < args->at[1].as.list->items.n; i++) {
         tpl_value end = args->at[1].as.list->items.at[i];
-        if (end.kind == TPL_STRING && has_end(text, end.as.text, front)) return tpl_bool(1);
+        if (end.kind == TPL_STRING && has_end(t, text, end.as.text, front)) return tpl_bool(1);
     }
     return tpl_bool(0);
 }
@@ -119,32 +120,21 @@ tpl_value qn_text_tpl_method_endswith(tpl *t, const tpl_args *args) { return end
 
 tpl_value qn_text_tpl_method_removeprefix(tpl *t, const tpl_args *args) {
     qn_text text = text_of(t, args, 0), end = text_of(t, args, 1);
-    return tpl_text(has_end(text, end, 1) ? (qn_text){text.at + end.length, text.length - end.length} : text);
+    return tpl_text(has_end(t, text, end, 1) ? (qn_text){text.at + end.length, text.length - end.length} : text);
 }
 
 tpl_value qn_text_tpl_method_removesuffix(tpl *t, const tpl_args *args) {
     qn_text text = text_of(t, args, 0), end = text_of(t, args, 1);
-    return tpl_text(has_end(text, end, 0) ? (qn_text){text.at, text.length - end.length} : text);
+    return tpl_text(has_end(t, text, end, 0) ? (qn_text){text.at, text.length - end.length} : text);
 }
 
 /* ---- Finding */
 
-/* The first place of a part from `from` on, or the text's length + 1. */
-static size_t place_of(qn_text text, qn_text part, size_t from) {
-    for (size_t i = from; i + part.length <= text.length; i++) {
-        const char *at = part.length ? memchr(text.at + i, *part.at, text.length - part.length + 1 - i) : text.at + i;
-        if (!at) break;
-        i = (size_t)(at - text.at);
-        if (part.length == 0 || memcmp(at, part.at, part.length) == 0) return i;
-    }
-    return text.length + 1;
-}
-
 static tpl_value find(tpl *t, const tpl_args *args, int last) {
     qn_text text = text_of(t, args, 0), part = text_of(t, args, 1);
-    size_t at = place_of(text, part, 0), best = at;
+    size_t at = qn_text_tpl_find(t, text, part, 0), best = at;
     qn_text_tpl_step(t, text.length / 16);
-    while (last && at <= text.length) best = at, at = place_of(text, part, at + 1);
+    while (last && at <= text.length) best = at, at = qn_text_tpl_find(t, text, part, at + 1);
     return best > text.length ? tpl_int(-1) : tpl_int((int64_t)qn_text_tpl_length(t, (qn_text){text.at, best}));
 }
 
@@ -161,7 +151,9 @@ tpl_value qn_text_tpl_method_count(tpl *t, const tpl_args *args) {
     int64_t n = 0;
     qn_text_tpl_step(t, text.length / 16);
     if (part.length == 0) return tpl_int((int64_t)qn_text_tpl_length(t, text) + 1);
-    for (size_t at = place_of(text, part, 0); at <= text.length; at = place_of(text, part, at + part.length)) n++;
+    for (size_t at = qn_text_tpl_find(t, text, part, 0); at <= text.length;
+         at = qn_text_tpl_find(t, text, part, at + part.length))
+        n++;
     return tpl_int(n);
 }
 
@@ -169,13 +161,13 @@ static tpl_value replace(tpl *t, const tpl_args *args) {
     qn_text text = text_of(t, args, 0), old = text_of(t, args, 1), with = text_of(t, args, 2);
     int64_t most = tpl_given(args, 3) && args->at[3].kind == TPL_INT ? args->at[3].as.integer : -1;
     tpl_buffer b = {0};
-    size_t from = 0, at = place_of(text, old, 0);
+    size_t from = 0, at = qn_text_tpl_find(t, text, old, 0);
     for (; at <= text.length && most != 0 && !t->failed; most--) {
         qn_text_tpl_append(t, &b, text.at + from, at - from);
         qn_text_tpl_append(t, &b, with.at, with.length);
         from = at + old.length;
         if (!qn_text_tpl_step(t, 1)) break;
-        at = place_of(text, old, from + (old.length == 0));
+        at = qn_text_tpl_find(t, text, old, from + (old.length == 0));
     }
     qn_text_tpl_append(t, &b, text.at + from, text.length - from);
     return tpl_text(tpl_taken(&b));
@@ -190,9 +182,11 @@ static tpl_value split_at(tpl *t, qn_text text, qn_text by, int64_t most, int fr
     tpl_value out = qn_text_tpl_list_new(t, 0);
     if (by.length == 0) return qn_text_tpl_fail(t, "split by an empty string");
     size_t places = 0, from = 0;
-    for (size_t at = place_of(text, by, 0); at <= text.length; at = place_of(text, by, at + by.length)) places++;
+    for (size_t at = qn_text_tpl_find(t, text, by, 0); at <= text.length; at = qn_text_tpl_find(t, text, by, at + by.length))
+        places++;
     size_t skip = from_end && most >= 0 && places > (size_t)most ? places - (size_t)most : 0;
-    for (size_t at = place_of(text, by, 0); at <= text.length && !t->failed; at = place_of(text, by, at + by.length)) {
+    for (size_t at = qn_text_tpl_find(t, text, by, 0); at <= text.length && !t->failed;
+         at = qn_text_tpl_find(t, text, by, at + by.length)) {
         if (skip) {
             skip--;
             continue;

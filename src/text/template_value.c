@@ -57,8 +57,14 @@ int qn_text_tpl_is_number(tpl_value v) { return v.kind == TPL_BOOL || v.kind == 
 
 double qn_text_tpl_number(tpl_value v) { return v.kind == TPL_FLOAT ? v.as.number : (double)v.as.integer; }
 
-static int compare_texts(qn_text a, qn_text b) {
+/* Steps pay for bytes as well: texts that differ late, compared often, would else take hours within the limit. */
+static int same_texts(tpl *t, qn_text a, qn_text b) {
+    return a.length == b.length && qn_text_tpl_step(t, a.length / 64) && tpl_same(a, b);
+}
+
+static int compare_texts(tpl *t, qn_text a, qn_text b) {
     size_t n = a.length < b.length ? a.length : b.length;
+    if (!qn_text_tpl_step(t, n / 64)) return 0;
     int order = n ? memcmp(a.at, b.at, n) : 0; /* of UTF-8 the bytes are in the order of the characters */
     return order ? order : a.length < b.length ? -1 : a.length > b.length;
 }
@@ -89,7 +95,7 @@ int qn_text_tpl_equal(tpl *t, tpl_value a, tpl_value b) {
     int same = 0;
     if (++t->depth > t->most_depth) qn_text_tpl_fail(t, "values nested too deeply");
     if (a.kind == TPL_UNDEFINED || a.kind == TPL_NONE) same = 1;
-    else if (a.kind == TPL_STRING) same = tpl_same(a.as.text, b.as.text);
+    else if (a.kind == TPL_STRING) same = same_texts(t, a.as.text, b.as.text);
     else if (a.kind == TPL_LIST) same = a.as.list == b.as.list || (!t->failed && lists_equal(t, a.as.list, b.as.list));
     else if (a.kind == TPL_DICT) same = a.as.dict == b.as.dict || (!t->failed && dicts_equal(t, a.as.dict, b.as.dict));
     else same = a.as.macro == b.as.macro;
@@ -104,7 +110,7 @@ int qn_text_tpl_compare(tpl *t, tpl_value a, tpl_value b) {
         double x = qn_text_tpl_number(a), y = qn_text_tpl_number(b);
         return x < y ? -1 : x > y;
     }
-    if (a.kind == TPL_STRING && b.kind == TPL_STRING) return compare_texts(a.as.text, b.as.text);
+    if (a.kind == TPL_STRING && b.kind == TPL_STRING) return compare_texts(t, a.as.text, b.as.text);
     if (a.kind == TPL_LIST && b.kind == TPL_LIST) {
         const tpl_list *x = a.as.list, *y = b.as.list;
         for (size_t i = 0; i < x->items.n && i < y->items.n && !t->failed; i++) {
@@ -120,22 +126,28 @@ int qn_text_tpl_compare(tpl *t, tpl_value a, tpl_value b) {
     return 0;
 }
 
-static int has_text(qn_text in, qn_text what) {
-    if (what.length == 0) return 1;
-    for (size_t i = 0; i + what.length <= in.length; i++) {
-        const char *at = memchr(in.at + i, *what.at, in.length - what.length + 1 - i);
-        if (!at) return 0;
-        i = (size_t)(at - in.at);
-        if (memcmp(at, what.at, what.length) == 0) return 1;
+size_t qn_text_tpl_find(tpl *t, qn_text text, qn_text part, size_t from) {
+    enum { PIECE = 64 };
+    for (size_t i = from; i + part.length <= text.length; i++) {
+        const char *at = part.length ? memchr(text.at + i, *part.at, text.length - part.length + 1 - i) : text.at + i;
+        if (!at) break;
+        i = (size_t)(at - text.at);
+        size_t same = 0, n;
+        for (; same < part.length; same += n) { /* what is like the part for long, and often, costs steps */
+            n = part.length - same < PIECE ? part.length - same : PIECE;
+            if (memcmp(at + same, part.at + same, n) != 0) break;
+            if (n == PIECE && !qn_text_tpl_step(t, 1)) return text.length + 1;
+        }
+        if (same == part.length) return i;
     }
-    return 0;
+    return text.length + 1;
 }
 
 int qn_text_tpl_contains(tpl *t, tpl_value in, tpl_value what) {
     if (in.kind == TPL_UNDEFINED) return 0;
     if (in.kind == TPL_STRING && what.kind == TPL_STRING) {
         qn_text_tpl_step(t, in.as.text.length / 64);
-        return has_text(in.as.text, what.as.text);
+        return qn_text_tpl_find(t, in.as.text, what.as.text, 0) <= in.as.text.length;
     }
     if (in.kind == TPL_DICT) return qn_text_tpl_dict_get(t, in.as.dict, what) != NULL;
     if (in.kind != TPL_LIST) {
@@ -180,7 +192,8 @@ tpl_value *qn_text_tpl_dict_get(tpl *t, const tpl_dict *dict, tpl_value key) {
     for (size_t i = 0; i < dict->pairs.n; i++) {
         const tpl_value *k = &dict->pairs.at[i].key;
         if (i % 16 == 15 && !qn_text_tpl_step(t, 1)) return NULL;
-        if (k->kind == TPL_STRING && key.kind == TPL_STRING ? tpl_same(k->as.text, key.as.text) : qn_text_tpl_equal(t, *k, key))
+        if (k->kind == TPL_STRING && key.kind == TPL_STRING ? same_texts(t, k->as.text, key.as.text)
+                                                            : qn_text_tpl_equal(t, *k, key))
             return &dict->pairs.at[i].value;
     }
     return NULL;

@@ -105,18 +105,23 @@ static void nothing_runs_away(void **state) {
     static const char *const RUNAWAYS[] = {
         "{% for a in range(99999999) %}{% endfor %}",
         "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}",
-        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-        "{% macro f(n) %}{{ f(n) ~ f(n) }}{% endmacro %}{{ f(1) }}",
-        "{{ 'x' * 99999999999 }}",
-        "{{ [0] * 99999999999 }}",
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "{% macro f(n) %}{{ f(n) ~ f(n) }}{% endmacro %}{{ f(1) }}",
+        "{{ 'x' * 99999999999 }}", "{{ [0] * 99999999999 }}",
         "{% set ns = namespace(s='xx') %}{% for i in range(64) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}{{ ns.s }}",
-        "{% set l = [1] %}{% for x in l %}{% do l.append(x) %}{% endfor %}",
-        "{% set l = [] %}{% do l.append(l) %}{{ l }}",
-        "{% set l = [] %}{% do l.append(l) %}{{ l|tojson }}",
-        "{% set l = [] %}{% set k = [l] %}{% do l.append(k) %}{{ l == k }}",
+        "{% set l = [1] %}{% for x in l %}{% do l.append(x) %}{% endfor %}", "{% set l = [] %}{% do l.append(l) %}{{ l }}",
+        "{% set l = [] %}{% do l.append(l) %}{{ l|tojson }}", "{% set l = [] %}{% set k = [l] %}{% do l.append(k) %}{{ l == k }}",
         "{% set ns = namespace(s='ab') %}{% for i in range(40) %}{% set ns.s = ns.s.replace('a', 'aab') %}{% endfor %}",
         "{{ 'a'|indent(99999999999, true) }}",
-        "{{ 2 ** 64 ** 64 ** 64 }}{{ range(0, 9223372036854775807, 9223372036854775806)|list }}{{ '%.40f'|format(1) * 9999999 }}"};
+        /* few nodes that look through many bytes */
+        "{% set a = ('a' * 4096) * 40 %}{{ (a ~ 'b') in (a ~ a) }}", "{% set a = ('a' * 4096) * 40 %}{{ (a ~ a).rfind(a) }}",
+        "{{ ('a' * 4096).strip(('b' * 4096) * 4 ~ 'a') }}",
+        "{% set a = ' ' * 99999 %}{% for i in range(999) %}{{ a|wordcount }}{% endfor %}",
+        "{% set a = 'a' * 99999 %}{% set b = 'a' * 99999 %}{% for i in range(999) %}{{ a == b }}{% endfor %}",
+        "{% set a = 'a' * 99999 %}{% set b = 'a' * 99999 %}{% for i in range(999) %}{{ a > b }}{% endfor %}",
+        "{% set a = 'a' * 99999 %}{% set b = ['a' * 99999] %}{% for i in range(999) %}{{ a.endswith(b) }}{% endfor %}",
+        "{% set a = 'a' * 99999 %}{% set b = {'a' * 99999: 1} %}{% for i in range(999) %}{{ b[a] }}{% endfor %}",
+        "{{ 2 ** 64 ** 64 ** 64 }}{{ range(0, 9223372036854775807, 9223372036854775806)|list }}{{ '%.40f'|format(1) * 9999999 "
+        "}}"};
     for (size_t i = 0; i < sizeof RUNAWAYS / sizeof *RUNAWAYS; i++) {
         qn_error error = {QN_OK, ""};
         qn_chat_limits limits = {.size = sizeof limits, .steps = 1000 * 1000, .memory = 32 << 20};
