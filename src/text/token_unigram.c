@@ -6,7 +6,7 @@
 #include "base/heap.h"
 #include "text/utf8.h"
 
-enum { MOST_REPLACEMENT = 256, UNKNOWN_PENALTY = 10 };
+enum { MOST_MATCH = 256, MOST_REPLACEMENT = 256, UNKNOWN_PENALTY = 10 };
 
 qn_status qn_text_unigram_prepare(qn_tokenizer *t, const qn_vocab_source *source, qn_error *error) {
     if (t->unk < 0) return qn_error_set(error, QN_FORMAT, "a vocabulary of model '%s' without an unknown token", t->model->name);
@@ -48,14 +48,15 @@ static uint32_t map_node(const qn_tokenizer *t, uint32_t index, uint32_t nodes) 
 
 static uint32_t map_base(uint32_t node) { return node >> 10 << (node >> 9 & 1) * 8; }
 
-/* Bytes of the longest match at the start of a text, and what replaces them; 0: nothing matches, or the map is broken there. */
+/* Bytes of the longest match at the start of a text, and what replaces them; 0: nothing matches, or the map is broken there. A
+ * map may lead in circles: without a longest match each place of a text would be followed to its end. */
 static size_t map_longest(const qn_tokenizer *t, qn_text text, qn_text *replacement) {
     uint32_t bytes;
     if (!t->charsmap_bytes) return 0;
     memcpy(&bytes, t->charsmap, 4);
     uint32_t nodes = bytes / 4, at = map_base(map_node(t, 0, nodes));
     size_t longest = 0, start = 0, rest = t->charsmap_bytes - 4 - bytes;
-    for (size_t i = 0; i < text.length && text.at[i]; i++) {
+    for (size_t i = 0; i < text.length && i < MOST_MATCH && text.at[i]; i++) {
         unsigned char c = (unsigned char)text.at[i];
         at ^= c;
         uint32_t node = map_node(t, at, nodes);

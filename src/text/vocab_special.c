@@ -132,6 +132,19 @@ static void choose_strips(qn_tokenizer *t, const qn_vocab_source *s) {
     }
 }
 
+/* Of tokens with the same text the first is found, or the first that is found unasked. A vocabulary may hold the same text a million
+ * times: the others are left out, or a search would walk past them at each place of a text. */
+static void prune_tree(qn_tokenizer *t) {
+    for (size_t i = 0; i < t->special.nodes; i++) {
+        trie_node *node = &t->special.node[i];
+        int32_t *ids = t->special.id + node->ids;
+        uint32_t k = 0;
+        while (k < node->same && t->token[ids[k]].type != QN_TOKEN_USER_DEFINED) k++;
+        if (node->same > 1 && k > 0 && k < node->same) ids[1] = ids[k];
+        if (node->same > 1) node->same = k > 0 && k < node->same ? 2 : 1;
+    }
+}
+
 static qn_status plant_tree(qn_tokenizer *t, qn_error *error) {
     token_span *span = qn_arena_resize(&t->arena, NULL, (size_t)t->n_tokens, sizeof *span);
     int32_t *ids = qn_arena_resize(&t->arena, NULL, (size_t)t->n_tokens, sizeof *ids);
@@ -144,6 +157,7 @@ static qn_status plant_tree(qn_tokenizer *t, qn_error *error) {
         ids[n++] = id;
     }
     int ok = span && ids && qn_text_trie_build(&t->special, &t->arena, t->texts.pool.at, span, ids, n);
+    if (ok) prune_tree(t);
     qn_arena_release(&t->arena, span);
     qn_arena_release(&t->arena, ids);
     return ok ? QN_OK : qn_error_set(error, QN_NO_MEMORY, "no memory for the special tokens");

@@ -412,13 +412,55 @@ static void odd_vocabularies_are_survived(void **state) {
     qn_tokenizer_destroy(t);
 }
 
+/* Of one text many times over, the first token is found, and unasked the first that needs no asking. */
+static void a_text_many_times_over_is_found_once(void **state) {
+    (void)state;
+    static const entry SAME[] = {{"<unk>", 2, 0}, {"x", 3, 0}, {"x", 3, 0}, {"x", 4, 0}, {"x", 4, 0}, {"y", 4, 0}, {"y", 3, 0}};
+    SOURCE("llama", SAME);
+    s.add_space_prefix = 0;
+    qn_tokenizer *t = make(&s);
+    encodes(t, "xy", QN_ENCODE_SPECIAL, 2, (int32_t[]){1, 5});
+    encodes(t, "xy", 0, 2, (int32_t[]){3, 5});
+    for (uint32_t i = 0; i < t->special.nodes; i++) assert_true(t->special.node[i].same <= 2);
+    qn_tokenizer_destroy(t);
+}
+
+/* A map of characters in which a leads back to itself would follow a text of them to its end, from every place. */
+static void a_map_of_characters_in_a_circle_ends(void **state) {
+    (void)state;
+    static const entry TWO[] = {{"<unk>", 2, 0}, {"b", 1, -1}};
+    struct {
+        uint32_t bytes, nodes[256];
+        char replacement[4];
+    } map = {.bytes = sizeof map.nodes, .replacement = "b"};
+    char text[1001];
+    SOURCE("t5", TWO);
+    map.nodes['a'] = 'a' | 1u << 8 | (uint32_t)'a' << 10; /* its children lie where it lies itself, and it ends a match */
+    s.unk = 0;
+    s.add_space_prefix = s.add_eos = 0;
+    s.charsmap = &map;
+    s.charsmap_bytes = sizeof map;
+    qn_tokenizer *t = make(&s);
+    memset(text, 'a', sizeof text - 1);
+    text[sizeof text - 1] = 0;
+    encodes(t, text, 0, 4, (int32_t[]){1, 1, 1, 1}); /* a b for each 256 at most */
+    qn_tokenizer_destroy(t);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sentencepiece_merges_by_score),     cmocka_unit_test(special_tokens_are_found_when_asked),
-        cmocka_unit_test(ranked_merges_go_by_rank),          cmocka_unit_test(every_way_to_cut_loses_nothing),
-        cmocka_unit_test(words_are_the_longest_tokens),      cmocka_unit_test(the_best_sum_wins),
-        cmocka_unit_test(what_is_unknown_falls_to_bytes),    cmocka_unit_test(pieces_never_cut_a_character),
-        cmocka_unit_test(cleaning_is_the_same_in_pieces),    cmocka_unit_test(room_is_asked_for_and_nothing_is_touched),
-        cmocka_unit_test(vocabularies_that_lie_are_refused), cmocka_unit_test(odd_vocabularies_are_survived)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sentencepiece_merges_by_score),
+                                       cmocka_unit_test(special_tokens_are_found_when_asked),
+                                       cmocka_unit_test(ranked_merges_go_by_rank),
+                                       cmocka_unit_test(every_way_to_cut_loses_nothing),
+                                       cmocka_unit_test(words_are_the_longest_tokens),
+                                       cmocka_unit_test(the_best_sum_wins),
+                                       cmocka_unit_test(what_is_unknown_falls_to_bytes),
+                                       cmocka_unit_test(pieces_never_cut_a_character),
+                                       cmocka_unit_test(cleaning_is_the_same_in_pieces),
+                                       cmocka_unit_test(room_is_asked_for_and_nothing_is_touched),
+                                       cmocka_unit_test(vocabularies_that_lie_are_refused),
+                                       cmocka_unit_test(odd_vocabularies_are_survived),
+                                       cmocka_unit_test(a_text_many_times_over_is_found_once),
+                                       cmocka_unit_test(a_map_of_characters_in_a_circle_ends)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
