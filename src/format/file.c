@@ -165,7 +165,9 @@ qn_status qn_file_entry(const qn_file *file, int64_t number, qn_file_tensor *ten
     tensor->shard = t->shard;
     void *data = (void *)(uintptr_t)t->data; /* a view of what cannot be written, and its flag says so */
     qn_status status = qn_tensor_init(&tensor->tensor, t->dtype, t->rank, t->shape, data, t->bytes);
-    tensor->tensor.flags |= QN_TENSOR_CONST | (file->mapped ? QN_TENSOR_MAPPED : 0u);
+    /* A copy that place made is not in the map: dropped, its pages would come back as zeros. */
+    int in_map = file->mapped && t->data == file->sources.at[t->shard].at + t->offset;
+    tensor->tensor.flags |= QN_TENSOR_CONST | (in_map ? QN_TENSOR_MAPPED : 0u);
     return status;
 }
 
