@@ -61,7 +61,7 @@ char *convert_read_file(const char *path, size_t *bytes, qn_error *error) {
 /* ---- Keys and tensors */
 
 void convert_put_number(conversion *c, const char *name, qn_key_type type, double v) {
-    qn_file_value value = {.name = name, .type = type, .integer = (int64_t)v, .number = v};
+    qn_file_value value = {.name = name, .type = type, .integer = type == QN_KEY_F32 ? 0 : (int64_t)v, .number = v};
     qn_writer_key(c->writer, &value);
 }
 

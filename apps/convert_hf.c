@@ -4,7 +4,7 @@
 
 #include "convert_hf.h"
 
-enum { PATH_ROOM = 4096 };
+enum { PATH_ROOM = 4096, MOST_WIDTH = 1 << 20 }; /* wider models are not read either; products of three such fit in 64 bits */
 
 /* ---- The config */
 
@@ -130,6 +130,16 @@ static const key_row *find_key(const convert_hf *f, const char *key, double *val
 static double key_number(const convert_hf *f, const char *key, double otherwise) {
     double v;
     return find_key(f, key, &v) ? v : otherwise;
+}
+
+/* Whole numbers are written as 32 bits, and sizes are computed from some: what does not fit says so, here and once for all. */
+static qn_status check_keys(conversion *c, const convert_hf *f) {
+    for (int i = 0; i < N_KEYS; i++) {
+        double v;
+        if (keys[i].type != QN_KEY_U32 || find_key(f, keys[i].key, &v) != &keys[i] || (v >= 0 && v <= UINT32_MAX)) continue;
+        return qn_error_set(&c->error, QN_FORMAT, "config.json: %g cannot be %s", v, keys[i].key);
+    }
+    return QN_OK;
 }
 
 static void put_keys(conversion *c, convert_hf *f) {
@@ -261,6 +271,9 @@ static qn_status put_rope(conversion *c, convert_hf *f) {
         "rope_scaling.original_max_position_embeddings|rope_parameters.original_max_position_embeddings|"
         "original_max_position_embeddings",
         0);
+    if (!(part >= 0 && part <= 1) || !(before >= 0 && before <= UINT32_MAX))
+        return qn_error_set(&c->error, QN_FORMAT,
+                            "config.json: a part of %g of each head that turns, first for %g tokens, cannot be", part, before);
     int64_t dims = (int64_t)(part * (double)f->head_dim);
     snprintf(name, sizeof name, "%s.rope.dimension_count", f->architecture);
     convert_put_number(c, name, QN_KEY_U32, (double)dims);
@@ -294,7 +307,7 @@ static qn_status read_numbers(conversion *c, convert_hf *f) {
     f->heads = (int64_t)key_number(f, "attention.head_count", 0);
     f->kv_heads = (int64_t)key_number(f, "attention.head_count_kv", (double)f->heads);
     f->experts = (int64_t)key_number(f, "expert_count", 0);
-    if (hidden < 1 || f->heads < 1 || f->kv_heads < 1 || f->heads > hidden || f->heads % f->kv_heads)
+    if (hidden < 1 || hidden > MOST_WIDTH || f->heads < 1 || f->kv_heads < 1 || f->heads > hidden || f->heads % f->kv_heads)
         return qn_error_set(&c->error, QN_FORMAT, "config.json: a width of %lld in %lld heads, %lld of keys, cannot be",
                             (long long)hidden, (long long)f->heads, (long long)f->kv_heads);
     f->head_dim = (int64_t)key_number(f, "attention.key_length", (double)(hidden / f->heads));
@@ -324,6 +337,7 @@ qn_status convert_hf_open(conversion *c, convert_hf **source) {
     if (qn_file_open(path, NULL, &f->config, &c->error) != QN_OK) return c->error.status;
     qn_status status = find_architecture(c, f);
     if (status == QN_OK) status = refuse(c, f);
+    if (status == QN_OK) status = check_keys(c, f);
     if (status == QN_OK) status = read_numbers(c, f);
     if (status != QN_OK) return status;
     put_keys(c, f);

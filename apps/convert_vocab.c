@@ -235,7 +235,7 @@ static void put_special(vocab *v, const char *folder, int scored) {
     int64_t first = special_id(v, "bos");
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         int64_t id = special_id(v, kinds[i][0]);
-        if (id >= 0 && !(scored && i == 2)) convert_put_number(v->c, kinds[i][1], QN_KEY_U32, (double)id);
+        if (id >= 0 && id < MOST_TOKENS && !(scored && i == 2)) convert_put_number(v->c, kinds[i][1], QN_KEY_U32, (double)id);
     }
     put_flag(v, "add_bos_token", "tokenizer.ggml.add_bos_token", has_at(v, first, 0));
     int ends = scored ? has_at(v, special_id(v, "eos"), 1) : -1; /* that kind of vocabulary would end with one */

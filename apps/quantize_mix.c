@@ -76,12 +76,14 @@ static int64_t number_of(const qn_file *file, const char *architecture, const ch
     return most;
 }
 
+enum { MOST_LAYERS = 1 << 20 }; /* names and keys come from the file: what is computed from them must not overflow */
+
 int64_t quantize_layer(const char *name) {
     const char *at = strstr(name, "blk.");
     if (!at || !isdigit((unsigned char)at[4])) return -1;
     char *end;
-    long layer = strtol(at + 4, &end, 10);
-    return *end == '.' ? layer : -1;
+    long layer = strtol(at + 4, &end, 10); /* the largest number there is, where the name's is larger */
+    return *end == '.' && layer < MOST_LAYERS ? layer : -1;
 }
 
 void quantize_model_read(quantize_model *m, const qn_file *file) {
@@ -90,6 +92,7 @@ void quantize_model_read(quantize_model *m, const qn_file *file) {
     if (qn_file_key(file, qn_file_find(file, QN_FILE_KEYS, "general.architecture"), &v) == QN_OK && v.type == QN_KEY_STRING)
         snprintf(m->architecture, sizeof m->architecture, "%.*s", (int)(v.bytes < 63 ? v.bytes : 63), v.text);
     m->layers = number_of(file, m->architecture, "block_count", 0);
+    if (m->layers < 0 || m->layers > MOST_LAYERS) m->layers = 0;
     m->experts = number_of(file, m->architecture, "expert_count", 0);
     int64_t heads = number_of(file, m->architecture, "attention.head_count", 1);
     int64_t keys = number_of(file, m->architecture, "attention.head_count_kv", heads);

@@ -335,8 +335,34 @@ def convert_hf(folder):
     run("convert", top, out, "--pre", "llama-bpe", "--type", "Q8_0")
 
 
+def large_numbers(folder):
+    """Names and config.json may hold any number: what is computed from them stays in its bounds, and what cannot be is refused."""
+    path, out, top = (os.path.join(folder, n) for n in ("m.gguf", "q.gguf", "hf"))
+    keys = [("general.architecture", 8, text("llama")), ("llama.block_count", 10, struct.pack("<Q", (1 << 63) - 1))]
+    gguf(path, keys, [(f"blk.{n}.attn_v.weight", (2, 256), 0, floats(512, n)) for n in ((1 << 63) - 1, 10 ** 30, 7)])
+    run("quantize", path, out, "Q4_K_M")
+    expect(len(types_of(out)) == 3, "quantize: layers of any number")
+    os.mkdir(top)
+    name = "gpt_neox.layers.0.attention.query_key_value.weight"
+    safetensors(os.path.join(top, "model.safetensors"), {name: ((131072, 1), bytes(4 * 131072))})
+    config = {"architectures": ["GPTNeoXForCausalLM"], "num_hidden_layers": 1, "hidden_size": 96, "num_attention_heads": 2,
+              "max_position_embeddings": 64, "vocab_size": 2}
+    with open(os.path.join(top, "tokenizer.json"), "w", encoding="utf-8") as file:
+        json.dump({"model": {"type": "BPE", "vocab": {"a": 0, "aa": 1}, "merges": ["a a"]}, "pre_tokenizer": {"type": "ByteLevel"}}, file)
+    heads = ((1 << 64) + 131072) // (3 * 65536)  # times 3 * 65536, in 64 bits, is the number of rows there are
+    for change, words in (({"hidden_size": heads, "num_attention_heads": heads, "head_dim": 65536}, "cannot be embedding_length"),
+                          ({"hidden_size": 1 << 21}, "a width of"), ({"max_position_embeddings": 1e300}, "cannot be context_length"),
+                          ({"max_position_embeddings": -1}, "cannot be context_length"), ({"vocab_size": 1 << 32}, "cannot be vocab_size"),
+                          ({"rotary_pct": 1e9, "rope_scaling": {"rope_type": "llama3"}}, "that turns"),
+                          ({"rope_scaling": {"rope_type": "yarn", "factor": 2, "original_max_position_embeddings": 1e300}}, "that turns")):
+        with open(os.path.join(top, "config.json"), "w", encoding="utf-8") as file:
+            json.dump({**config, **change}, file)
+        said = run("convert", top, out, code=1).stderr
+        expect(words in said, f"hf: {change}: {said}")
+
+
 with tempfile.TemporaryDirectory() as made_here:
-    for test in (inspect, quantize, convert_llama2c, convert_hf):
+    for test in (inspect, quantize, convert_llama2c, convert_hf, large_numbers):
         place = os.path.join(made_here, test.__name__)
         os.mkdir(place)
         test(place)
