@@ -102,9 +102,7 @@ static void shape_text(int rank, const int64_t *shape, char text[96]) {
 
 /* One axis may be written as several: [heads, length] for [heads * length]. */
 static int same_shape(const qn_tensor *t, int rank, const int64_t *shape) {
-    int64_t count = 1;
-    for (int k = 0; k < rank; k++) count *= shape[k];
-    if (rank == 1) return qn_tensor_count(t) == count;
+    if (rank == 1) return qn_tensor_count(t) == shape[0];
     const int64_t *have = t->shape;
     int have_rank = t->rank;
     for (; have_rank > rank && *have == 1; have++) have_rank--; /* a stack of one */

@@ -9,14 +9,24 @@ enum { CONTEXT = 4096, BATCH = 512, STEP = 256, SMALL_STEP = 32, MOST_SEQUENCES 
 
 /* ---- Making one */
 
+static qn_status check_type(qn_dtype type, qn_error *error) {
+    const qn_dtype_info *info = qn_dtype_describe(type);
+    if (info && (info->kind == QN_KIND_FLOAT || info->kind == QN_KIND_BLOCK)) return QN_OK;
+    return qn_error_set(error, QN_ARGUMENT, "a cache cannot be of dtype %d, %s", (int)type, info ? info->name : "which is none");
+}
+
 static qn_status take_shape(qn_session *s, const qn_session_options *o, qn_error *error) {
     const qn_hparams *h = &s->m->h;
+    if (o && o->size < sizeof *o)
+        return qn_error_set(error, QN_ARGUMENT, "session options of %u bytes, expected %zu", o->size, sizeof *o);
     qn_dtype standard = o && o->flags & QN_SESSION_F32_CACHE ? QN_DTYPE_F32 : QN_DTYPE_F16;
     s->context = o && o->context ? o->context : h->context < CONTEXT ? h->context : CONTEXT;
     s->shape.sequences = o && o->sequences ? o->sequences : 1;
     s->shape.batch = o && o->batch ? o->batch : BATCH;
     s->shape.k = o && o->k ? o->k : standard;
     s->shape.v = o && o->v ? o->v : standard;
+    QN_TRY(check_type(s->shape.k, error));
+    QN_TRY(check_type(s->shape.v, error));
     if (s->context < 1 || s->context > (1 << 26) || s->shape.sequences < 1 || s->shape.sequences > MOST_SEQUENCES ||
         s->shape.batch < 1 || s->shape.batch > MOST_BATCH)
         return qn_error_set(error, QN_ARGUMENT, "a session of %d sequences of %lld tokens in runs of %d makes no sense",
@@ -121,9 +131,9 @@ qn_status qn_session_create(qn_model *model, const qn_session_options *options, 
     if (!s) return qn_error_set(error, QN_NO_MEMORY, "no memory for a session");
     qn_arena_init(&s->arena, 0);
     s->m = model;
-    s->run = options ? options->run : NULL;
     s->width = model->arch->has & QN_IS_ENCODER ? model->h.n_embd : model->h.n_vocab;
     qn_status status = take_shape(s, options, error);
+    if (status == QN_OK) s->run = options ? options->run : NULL;
     if (status == QN_OK) status = make_plan(s, options, error);
     if (status == QN_OK) status = make_room(s, error);
     if (status == QN_OK) *session = s;

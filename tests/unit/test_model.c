@@ -173,6 +173,14 @@ static void says_what_is_wrong(void **state) {
     qn_session *s;
     assert_int_equal(qn_session_create(b.m, &o, &s, &error), QN_NO_MEMORY);
     assert_null(s);
+    const qn_dtype none[] = {(qn_dtype)9999, (qn_dtype)-1, QN_DTYPE_COUNT, QN_DTYPE_I32, QN_DTYPE_C64};
+    for (size_t i = 0; i < 2 * sizeof none / sizeof *none; i++) { /* what a cache cannot be, as keys and as values */
+        o = (qn_session_options){.size = sizeof o, .k = i % 2 ? none[i / 2] : 0, .v = i % 2 ? 0 : none[i / 2]};
+        assert_int_equal(qn_session_create(b.m, &o, &s, &error), QN_ARGUMENT);
+        assert_non_null(strstr(error.text, "a cache cannot be"));
+    }
+    o = (qn_session_options){.size = 8};
+    assert_int_equal(qn_session_create(b.m, &o, &s, &error), QN_ARGUMENT);
     end(&b);
 }
 
