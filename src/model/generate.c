@@ -3,6 +3,8 @@
 #include "base/heap.h"
 #include "model/session.h"
 
+enum { FIRST_ROOM = 256 }; /* of text held back: never nothing, so that none of it has an address as well */
+
 typedef struct generation {
     qn_session *s;
     const qn_generate_options *o;
@@ -99,7 +101,7 @@ static qn_status read_prompt(generation *g, int32_t **ids, size_t *n, qn_error *
 
 static qn_status run(generation *g, const int32_t *ids, int32_t n, qn_error *error) {
     qn_session_part part = {g->o->sequence, n, ids, 0};
-    return qn_session_run(g->s, &part, 1, error);
+    return qn_session_go_on(g->s, &part, 1, error);
 }
 
 /* How many of the ids the sequence holds already, but never all: the last one is run for its logits. */
@@ -173,11 +175,15 @@ qn_status qn_generate(qn_session *s, const qn_generate_options *o, qn_piece_fn p
     g.o = o;
     g.piece = piece;
     g.user = user;
+    g.cap = FIRST_ROOM;
+    g.held = qn_heap_alloc(g.cap);
+    if (!g.held) return qn_error_set(error, QN_NO_MEMORY, "no memory for a piece of text");
     uint64_t from = qn_clock_now();
     qn_status status = qn_model_tokenizer(s->m, &g.tokenizer, error), spoken = QN_OK;
     if (status == QN_OK) status = begin(&g, error);
     if (status == QN_OK) status = go_on(&g, from, error);
     if (status == QN_OK && g.r.end != QN_END_STOP && !g.caller_ended) speak(&g, -1, QN_DECODE_END, &spoken, error);
+    qn_session_uncancel(s);
     g.r.made_nanoseconds = qn_clock_now() - from - g.r.prompt_nanoseconds;
     qn_heap_free(g.held);
     if (result && result->size >= sizeof *result) {

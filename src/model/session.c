@@ -291,8 +291,7 @@ static qn_status run_groups(qn_session *s, progress *p, qn_error *error) {
     return QN_OK;
 }
 
-qn_status qn_session_run(qn_session *s, const qn_session_part *parts, int n_parts, qn_error *error) {
-    if (!s || !parts) return qn_error_set(error, QN_ARGUMENT, "a session and parts are needed");
+qn_status qn_session_go_on(qn_session *s, const qn_session_part *parts, int n_parts, qn_error *error) {
     QN_TRY(check_parts(s, parts, n_parts, error));
     QN_TRY(need_rows(s, parts, n_parts, error));
     QN_TRY(qn_session_need_cache(s, error));
@@ -300,8 +299,19 @@ qn_status qn_session_run(qn_session *s, const qn_session_part *parts, int n_part
     if (!p.done) return qn_error_set(error, QN_NO_MEMORY, "no memory for a run");
     qn_status status = run_groups(s, &p, error);
     qn_heap_free(p.done);
-    atomic_store(&s->cancelled, 0);
     if (status == QN_OK) s->results = s->rows;
+    return status;
+}
+
+void qn_session_uncancel(qn_session *s) {
+    atomic_store(&s->cancelled, 0);
+    qn_plan_uncancel(s->plan);
+}
+
+qn_status qn_session_run(qn_session *s, const qn_session_part *parts, int n_parts, qn_error *error) {
+    if (!s || !parts) return qn_error_set(error, QN_ARGUMENT, "a session and parts are needed");
+    qn_status status = qn_session_go_on(s, parts, n_parts, error);
+    qn_session_uncancel(s);
     return status;
 }
 

@@ -43,6 +43,10 @@ struct qn_session {
 };
 
 qn_status qn_session_need_cache(qn_session *s, qn_error *error);
+/* qn_session_run, which leaves a cancellation standing: a generation is many runs, and one that comes as a run ends must end it
+ * all the same. Who calls this forgets it at last. */
+qn_status qn_session_go_on(qn_session *s, const qn_session_part *parts, int n_parts, qn_error *error);
+void qn_session_uncancel(qn_session *s);
 
 /* session_inputs.c: fills the inputs for `tokens` tokens of each of `count` sequences from `first` on, which stand at their lengths,
  * and hands them to the plan. `wanted` of them give results; they are in in.wanted. */

@@ -7,6 +7,7 @@
 #include "op/ref.h"
 #include "run/context.h"
 #include "run/plan_impl.h"
+#include "run/plan_input.h"
 #include "run/traced.h"
 
 /* ---- Making */
@@ -216,10 +217,12 @@ qn_status qn_plan_run(qn_plan *p, qn_context *context, qn_error *error) {
     if (ring) qn_run_memory_begin(p);
     qn_status status = run_all(p, pool, ring, error);
     if (ring) qn_run_memory_end(ring, &p->current->memory);
-    atomic_store_explicit(&p->cancelled, 0, memory_order_relaxed);
+    qn_plan_uncancel(p);
     if (status == QN_OK && p->feeds.n) feed_inputs(p);
     return status;
 }
+
+void qn_plan_uncancel(qn_plan *p) { atomic_store_explicit(&p->cancelled, 0, memory_order_relaxed); }
 
 void qn_plan_cancel(qn_plan *p) {
     if (p) atomic_store_explicit(&p->cancelled, 1, memory_order_relaxed);

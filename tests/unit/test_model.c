@@ -292,9 +292,39 @@ static void generates(void **state) {
     end(&b);
 }
 
+static qn_status cancel_at_once(void *user, const char *text, size_t length, int32_t id) {
+    (void)text, (void)length, (void)id;
+    qn_session_cancel(user);
+    return QN_OK;
+}
+
+/* A cancellation between two runs ends what is in progress, or what comes next, and nothing behind that. */
+static void cancels_once(void **state) {
+    (void)state;
+    if (!have_data()) return;
+    bench b = begin(files[0], 1, 1, 64);
+    qn_session_part part = {0, 4, ids, 0};
+    qn_generate_options o = qn_generate_options_default();
+    qn_generate_result r = {.size = sizeof r};
+    o.most = 8;
+    o.flags = QN_GENERATE_WHOLE;
+    qn_session_cancel(b.s);
+    assert_int_equal(qn_session_run(b.s, &part, 1, &error), QN_CANCELLED);
+    run(&b, 0, ids, 4);
+    assert_int_equal(qn_generate(b.s, &o, cancel_at_once, b.s, &r, &error), QN_CANCELLED);
+    assert_int_equal(r.n_made, 1);
+    assert_int_equal(qn_generate(b.s, &o, NULL, NULL, &r, &error), QN_OK);
+    assert_int_equal(r.n_made, 8);
+    end(&b);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits_however_it_is_cut), cmocka_unit_test(same_bits_in_company),
-                                       cmocka_unit_test(keeps_sequences_on_disk),     cmocka_unit_test(says_what_is_wrong),
-                                       cmocka_unit_test(says_what_it_takes),          cmocka_unit_test(generates)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits_however_it_is_cut),
+                                       cmocka_unit_test(same_bits_in_company),
+                                       cmocka_unit_test(keeps_sequences_on_disk),
+                                       cmocka_unit_test(says_what_is_wrong),
+                                       cmocka_unit_test(says_what_it_takes),
+                                       cmocka_unit_test(generates),
+                                       cmocka_unit_test(cancels_once)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
