@@ -118,7 +118,7 @@ qn_status qn_tokenizer_decode(const qn_tokenizer *t, const int32_t *ids, size_t 
             return qn_error_set(error, QN_ARGUMENT, "id %d is not one of the %d tokens", ids[i], t->n_tokens);
     decoder d = {.t = t, .flags = flags};
     if (state) memcpy(&d.held, state, sizeof d.held);
-    if (d.held.n_space > sizeof d.held.space || d.held.n_tail > sizeof d.held.tail)
+    if (d.held.n_space >= sizeof d.held.space || d.held.n_tail > sizeof d.held.tail)
         return qn_error_set(error, QN_ARGUMENT, "a decode state that no call has left");
     if (flags & QN_DECODE_CONTINUE && !d.held.started) d.held.begun = 1;
     d.held.started = 1;

@@ -323,6 +323,13 @@ static void cleaning_is_the_same_in_pieces(void **state) {
         out[at] = 0;
         assert_string_equal(out, whole);
     }
+    for (int byte = 0; byte < 16; byte++) { /* a state of anybody's making is refused, or does no harm */
+        qn_decode_state made = {{0}};
+        char out[128];
+        size_t length;
+        memset((char *)&made + byte, 4, 1);
+        qn_tokenizer_decode(t, (int32_t[]){SMALL_BYTES + '.'}, 1, QN_DECODE_CLEAN, &made, out, sizeof out, &length, NULL);
+    }
     qn_tokenizer_destroy(t);
 }
 
