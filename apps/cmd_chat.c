@@ -41,14 +41,16 @@ static int append(char **text, size_t *n, size_t *cap, const char *more, size_t 
 
 static int add(chat *c, const char *text) { return append(&c->messages, &c->n_messages, &c->cap, text, strlen(text)); }
 
+/* A model may say any byte, and so may a terminal: one that belongs to no character must not end the conversation. */
 static int add_json_text(chat *c, const char *text, size_t length) {
     char code[8];
     int ok = add(c, "\"");
-    for (size_t i = 0; ok && i < length; i++) {
+    for (size_t i = 0, n; ok && i < length; i += n ? n : 1) {
         unsigned char b = (unsigned char)text[i];
+        n = (size_t)model_character(text + i, length - i);
         if (b == '"' || b == '\\') snprintf(code, sizeof code, "\\%c", b);
         else if (b < 0x20) snprintf(code, sizeof code, "\\u%04x", b);
-        else code[0] = (char)b, code[1] = 0;
+        else snprintf(code, sizeof code, "%.*s", n ? (int)n : 6, n ? text + i : "\\ufffd");
         ok = add(c, code);
     }
     return ok && add(c, "\"");

@@ -105,8 +105,8 @@ void model_progress_end(void) {
 
 /* ---- Text from files */
 
-/* Bytes of the UTF-8 character at p, 0 when there is none. */
-static int character(const unsigned char *p, uint64_t room) {
+int model_character(const char *text, uint64_t room) {
+    const unsigned char *p = (const unsigned char *)text;
     int n = p[0] < 0x80                   ? 1
             : p[0] >= 0xc2 && p[0] < 0xe0 ? 2
             : p[0] >= 0xe0 && p[0] < 0xf0 ? 3
@@ -125,7 +125,7 @@ int model_print_text(const char *text, uint64_t bytes, uint64_t most) {
     int columns = 0;
     for (uint64_t i = 0; i < bytes;) {
         if (i >= most) return columns + printf("...");
-        int n = character(p + i, bytes - i);
+        int n = model_character(text + i, bytes - i);
         int control = n == 1 && (p[i] < 32 || p[i] == 127);
         int c1 = n == 2 && p[i] == 0xc2 && p[i + 1] < 0xa0; /* the other control characters */
         if (p[i] == '\n') columns += printf("\\n");
@@ -141,7 +141,7 @@ void model_print_json(const char *text, uint64_t bytes) {
     const unsigned char *p = (const unsigned char *)text;
     putchar('"');
     for (uint64_t i = 0; i < bytes;) {
-        int n = character(p + i, bytes - i);
+        int n = model_character(text + i, bytes - i);
         if (!n) printf("\\ufffd"), n = 1;
         else if (p[i] == '"' || p[i] == '\\') printf("\\%c", p[i]);
         else if (p[i] < 32) printf("\\u%04x", p[i]);

@@ -47,6 +47,8 @@ void model_progress_end(void);
 
 /* ---- Text from files, which may hold anything */
 
+/* Bytes of the UTF-8 character at the start of a text of `room` bytes, 0 when there is none. */
+int model_character(const char *text, uint64_t room);
 /* For people: control characters and broken UTF-8 as \xNN, cut at `most` bytes. Returns the columns it took, about. */
 int model_print_text(const char *text, uint64_t bytes, uint64_t most);
 /* As a JSON string with its quotes; broken UTF-8 becomes U+FFFD. */

@@ -242,6 +242,8 @@ def answers():
     template = "{% for m in messages %}{{ m['content'] }} {% endfor %}"
     code, text, said = quern("chat", "-m", model, "--chat-template", template, "-n", "10", "-s", "1", text=b"Hello\n/clear\nOnce\n")
     check(code == 0 and text.count(b"\n") >= 2, f"chat: {said}")
+    code, text, said = quern("chat", "-m", model, "--chat-template", template, "-n", "3", "-s", "1", text=b"caf\xe9 \xf0\x9f\nOnce\n")
+    check(code == 0 and text.count(b"\n") >= 2, f"chat with stray bytes: {said}")
 
 
 def interrupted():
