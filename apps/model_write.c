@@ -16,11 +16,9 @@ static qn_status write_piece(qn_writer *writer, qn_pool *pool, const model_item 
     const qn_dtype_info *a = qn_dtype_describe(item->from), *b = qn_dtype_describe((qn_dtype)item->shape.dtype);
     uint64_t row_from = (uint64_t)(p->columns / a->block) * (uint64_t)a->bytes;
     uint64_t row_to = (uint64_t)(p->columns / b->block) * (uint64_t)b->bytes;
-    const void *src = (const char *)item->data + (uint64_t)p->first * row_from;
-    if (!item->data) {
-        item->rows(item->user, p->first, p->rows, raw);
-        src = raw;
-    }
+    const void *src = raw;
+    if (item->data) src = (const char *)item->data + (uint64_t)p->first * row_from;
+    else item->rows(item->user, p->first, p->rows, raw);
     if (item->from != (qn_dtype)item->shape.dtype) {
         qn_status status = qn_convert_rows(pool, item->from, src, (qn_dtype)item->shape.dtype, out, p->rows, p->columns,
                                            p->importance);
