@@ -15,19 +15,24 @@ static void last_uses(const qn_graph *g, int32_t *last) {
     for (size_t i = 0; i < g->outputs.n; i++) last[g->outputs.at[i].value] = (int32_t)g->nodes.n;
 }
 
-static void own(qn_schedule *p, qn_val v, qn_storage storage, int32_t born, int32_t dies, int32_t read_until) {
-    const qn_shape *s = &p->graph->values.at[v].shape;
+static uint64_t bytes_of(const qn_shape *s) {
     uint64_t bytes = 0;
     qn_tensor_bytes((qn_dtype)s->dtype, s->rank, s->d, &bytes);
-    qn_tensor_init(&p->tensors[v], (qn_dtype)s->dtype, s->rank, s->d, NULL, 0);
-    p->tensors[v].flags = QN_TENSOR_PARAM; /* which values may be updated in place is decided here, not by the op's guard */
-    p->slots[v] = (qn_plan_slot){storage, v, 0, bytes, born, dies, read_until, 1, 0};
+    return bytes;
 }
 
-/* v uses the memory of `of` from now on. */
+static void own(qn_schedule *p, qn_val v, qn_storage storage, int32_t born, int32_t dies, int32_t read_until) {
+    const qn_shape *s = &p->graph->values.at[v].shape;
+    qn_tensor_init(&p->tensors[v], (qn_dtype)s->dtype, s->rank, s->d, NULL, 0);
+    p->tensors[v].flags = QN_TENSOR_PARAM; /* which values may be updated in place is decided here, not by the op's guard */
+    p->slots[v] = (qn_plan_slot){storage, v, 0, bytes_of(s), born, dies, read_until, 1, 0};
+}
+
+/* v uses the memory of `of` from now on: all of it, or as a view that may have fewer bytes, or more than there are. */
 static void share(qn_schedule *p, qn_val v, qn_val of, int32_t dies) {
     qn_plan_slot *root = &p->slots[p->slots[of].root];
-    p->slots[v] = (qn_plan_slot){QN_STORAGE_VIEW, p->slots[of].root, 0, p->slots[of].bytes, root->born, dies, dies, 1, 0};
+    uint64_t bytes = bytes_of(&p->graph->values.at[v].shape);
+    p->slots[v] = (qn_plan_slot){QN_STORAGE_VIEW, p->slots[of].root, 0, bytes, root->born, dies, dies, 1, 0};
     if (dies > root->dies) root->dies = dies;
     if (dies > root->read_until) root->read_until = dies;
 }

@@ -156,6 +156,27 @@ static void a_loop_of_no_trips_gives_what_it_got(void **state) {
 }
 
 /* What is carried may be updated in place, over and over; what was handed in stays as it was. */
+/* Of t only the first row is given, so that there is no room for the rest where it goes: w lies right behind. */
+static void a_part_of_a_value_arrives_alone(void **state) {
+    (void)state;
+    qn_graph *g = parse(
+        "quern graph 1\ninput %p f32[1]\ninput %x f32[16, 4]\n%y, %w = cond %p %x {then_body={\n  input %x f32[16, 4]\n"
+        "  %l = narrow %x {axis=0, start=15, length=1}\n  %w = unary.neg %l\n  %t = unary.neg %x\n"
+        "  %y = narrow %t {axis=0, start=0, length=1}\n  output %y \"y\"\n  output %w \"w\"\n}, else_body={\n"
+        "  input %x f32[16, 4]\n  %t = unary.exp %x\n  %u = softmax %t\n  %y = narrow %u {axis=0, start=1, length=1}\n"
+        "  output %y \"y\"\n  output %y \"w\"\n}}\noutput %y \"y\"\noutput %w \"w\"\n");
+    float x[64];
+    for (int i = 0; i < 64; i++) x[i] = (float)i;
+    qn_plan *p = plan_of(g);
+    set(p, "p", (float[]){1});
+    set(p, "x", x);
+    run(p);
+    assert_memory_equal(output(p, "y"), ((float[]){-0.0f, -1, -2, -3}), 16);
+    assert_memory_equal(output(p, "w"), ((float[]){-60, -61, -62, -63}), 16);
+    qn_plan_destroy(p);
+    qn_graph_destroy(g);
+}
+
 static void carries_may_be_updated_in_place(void **state) {
     (void)state;
     qn_graph *g = parse(
@@ -378,6 +399,7 @@ int main(void) {
         cmocka_unit_test(cond_takes_one_side),
         cmocka_unit_test(results_of_every_kind_arrive),
         cmocka_unit_test(a_loop_of_no_trips_gives_what_it_got),
+        cmocka_unit_test(a_part_of_a_value_arrives_alone),
         cmocka_unit_test(carries_may_be_updated_in_place),
         cmocka_unit_test(other_extents_bind_bodies_too),
         cmocka_unit_test(a_cap_covers_bodies),
