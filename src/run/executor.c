@@ -98,7 +98,8 @@ static qn_status check_extents(const qn_plan *p, qn_error *error) {
         const qn_shape *want = &p->graph->values.at[l->value].shape;
         for (int k = 0; l->is_set && k < want->rank; k++) {
             int64_t extent;
-            if (!qn_ir_dim_value(p->graph, want->d[k], p->symbols, &extent) || extent != l->shape.d[k])
+            if (!qn_ir_dim_value(p->graph, want->d[k], p->symbols, &extent)) extent = -1;
+            if (extent != l->shape.d[k])
                 return qn_error_set(error, QN_INVALID, "'%s': axis %d was set with extent %lld, the other inputs make it %lld",
                                     l->name, k, (long long)l->shape.d[k], (long long)extent);
         }
@@ -277,7 +278,9 @@ qn_status qn_plan_find_bad(qn_plan *p, qn_context *context, qn_plan_bad *bad, qn
     const qn_schedule *x = p->current->schedule;
     for (int32_t i = 0; i < (int32_t)x->steps.n && bad->node < 0; i++) {
         int source = bad_source(&x->steps.at[i]);
-        QN_TRY(run_steps(p, pool, NULL, i, i + 1, error));
+        qn_status status = run_steps(p, pool, NULL, i, i + 1, error);
+        if (status == QN_CANCELLED) atomic_store_explicit(&p->cancelled, 0, memory_order_relaxed); /* as a run does */
+        QN_TRY(status);
         if (is_bad(&x->steps.at[i], bad)) bad->input = source;
         else bad->n_nan = bad->n_infinite = bad->first = 0;
     }

@@ -90,34 +90,47 @@ static qn_status check_tensor(const qn_plan *p, const qn_plan_leaf *l, const qn_
     return QN_OK;
 }
 
-/* Extents that are symbols by themselves say what those are from now on; expressions are compared when the plan is specialised. */
-static qn_status note_extents(qn_plan *p, const qn_plan_leaf *l, const qn_tensor *from, qn_error *error) {
+/* The symbol that an extent of a leaf is by itself; -1: it is a number, or an expression. */
+static int64_t symbol_at(const qn_plan *p, const qn_shape *want, int k) {
+    if (!qn_dim_is_symbolic(want->d[k])) return -1;
+    const qn_ir_dim *d = &p->graph->dims.at[want->d[k] - QN_DIM_BASE];
+    return d->kind == QN_IR_DIM_SYMBOL ? d->a : -1;
+}
+
+static qn_status check_bounds(const qn_plan *p, const qn_plan_leaf *l, const qn_tensor *from, qn_error *error) {
     const qn_shape *want = &p->graph->values.at[l->value].shape;
     for (int k = 0; k < want->rank; k++) {
-        if (!qn_dim_is_symbolic(want->d[k])) continue;
-        const qn_ir_dim *d = &p->graph->dims.at[want->d[k] - QN_DIM_BASE];
-        if (d->kind != QN_IR_DIM_SYMBOL) continue;
-        const qn_ir_symbol *s = &p->graph->symbols.at[d->a];
+        if (symbol_at(p, want, k) < 0) continue;
+        const qn_ir_symbol *s = &p->graph->symbols.at[symbol_at(p, want, k)];
         int64_t extent = from->shape[k];
         if (extent < s->least || extent > s->most || (s->multiple_of > 1 && extent % s->multiple_of))
             return qn_error_set(error, QN_INVALID, "'%s': axis %d has extent %lld, but %s is at least %lld, at most %lld%s",
                                 l->name, k, (long long)extent, qn_ir_string(p->graph, s->name), (long long)s->least,
                                 (long long)s->most, s->multiple_of > 1 ? " and a multiple of its step" : "");
     }
-    for (int k = 0; k < want->rank; k++) {
-        if (!qn_dim_is_symbolic(want->d[k])) continue;
-        const qn_ir_dim *d = &p->graph->dims.at[want->d[k] - QN_DIM_BASE];
-        if (d->kind != QN_IR_DIM_SYMBOL || p->symbols[d->a] == from->shape[k]) continue;
-        p->symbols[d->a] = from->shape[k];
-        p->is_stale = 1;
-    }
     return QN_OK;
 }
 
+/* Extents that are symbols by themselves say what those are from now on. An expression that says otherwise than they do is compared
+ * with them before the next run, when other leaves may have been set as well. */
+static void note_extents(qn_plan *p, const qn_plan_leaf *l, const qn_tensor *from) {
+    const qn_shape *want = &p->graph->values.at[l->value].shape;
+    int64_t extent;
+    for (int k = 0; k < want->rank; k++)
+        if (symbol_at(p, want, k) >= 0 && p->symbols[symbol_at(p, want, k)] != from->shape[k]) {
+            p->symbols[symbol_at(p, want, k)] = from->shape[k];
+            p->is_stale = 1;
+        }
+    for (int k = 0; k < want->rank; k++)
+        if (!qn_ir_dim_value(p->graph, want->d[k], p->symbols, &extent) || extent != from->shape[k]) p->is_stale = 1;
+}
+
+/* The last thing that is done, so that a call that fails changes nothing. */
 static void note_set(qn_plan *p, qn_plan_leaf *l, const qn_tensor *from) {
     l->shape.dtype = from->dtype;
     l->shape.rank = from->rank;
     memcpy(l->shape.d, from->shape, sizeof l->shape.d);
+    note_extents(p, l, from);
     p->n_unset -= !l->is_set;
     l->is_set = 1;
     l->version++;
@@ -131,7 +144,7 @@ static qn_status find_for_set(qn_plan *p, const char *name, const qn_tensor *ten
     *leaf = qn_plan_leaf_find(p, name);
     if (!*leaf) return qn_error_set(error, QN_INVALID, "the graph has no input or param '%s'", name);
     QN_TRY(check_tensor(p, *leaf, tensor, bytes, error));
-    return note_extents(p, *leaf, tensor, error);
+    return check_bounds(p, *leaf, tensor, error);
 }
 
 /* Memory for a leaf, held against the cap when the plan did not count it. */
@@ -166,7 +179,7 @@ qn_status qn_plan_set(qn_plan *p, const char *name, const qn_tensor *tensor, qn_
             if (p->specials[i]) p->specials[i]->pointed = 0, p->memory_ready = 0;
     l->lent = NULL;
     if (tensor->data == l->memory && !tensor->offset) bytes = 0; /* written there by the caller */
-    if (bytes && tensor->data) memcpy(l->memory, (const char *)tensor->data + tensor->offset, bytes);
+    if (bytes && tensor->data) memmove(l->memory, (const char *)tensor->data + tensor->offset, bytes);
     else if (bytes) memset(l->memory, 0, bytes);
     note_set(p, l, tensor);
     return QN_OK;

@@ -79,6 +79,60 @@ static void inputs_with_other_extents_specialise_the_plan(void **state) {
     qn_graph_destroy(g);
 }
 
+/* x [2 n] and y [n]: what x is set to does not make n anything, but it must agree. */
+static qn_graph *doubled(void) {
+    qn_graph *g;
+    assert_int_equal(qn_graph_create(0, &g), QN_OK);
+    int64_t n = qn_graph_symbol(g, "n", 1, 64, 1), twice = qn_graph_dim(g, '*', 2, n);
+    qn_val x = qn_graph_input(g, "x", QN_DTYPE_F32, 1, &twice), y = qn_graph_input(g, "y", QN_DTYPE_F32, 1, &n);
+    assert_int_equal(qn_graph_output(g, qn_graph_op(g, QN_OP_sqr, 0, 1, &x, NULL), "xx"), QN_OK);
+    assert_int_equal(qn_graph_output(g, qn_graph_op(g, QN_OP_sqr, 0, 1, &y, NULL), "yy"), QN_OK);
+    return g;
+}
+
+static void extents_that_are_expressions_must_agree(void **state) {
+    (void)state;
+    qn_graph *g = doubled();
+    qn_plan *p;
+    qn_error e;
+    float x[128] = {1, 2, 3, 4, 5, 6};
+    assert_int_equal(qn_plan_create(g, NULL, &p, &e), QN_OK);
+    set(p, "x", 1, (int64_t[]){5}, x);
+    set(p, "y", 1, (int64_t[]){64}, x); /* which n was from the beginning */
+    assert_int_equal(qn_plan_run(p, NULL, &e), QN_INVALID);
+    assert_string_equal(e.text, "'x': axis 0 was set with extent 5, the other inputs make it 128");
+    set(p, "x", 1, (int64_t[]){6}, x);
+    assert_int_equal(qn_plan_run(p, NULL, &e), QN_INVALID);
+    set(p, "y", 1, (int64_t[]){3}, x);
+    assert_int_equal(qn_plan_run(p, NULL, &e), QN_OK);
+    assert_true(output(p, "xx")[5] == 36 && output(p, "yy")[2] == 9);
+    set(p, "x", 1, (int64_t[]){4}, x);
+    assert_int_equal(qn_plan_run(p, NULL, &e), QN_INVALID);
+    set(p, "x", 1, (int64_t[]){6}, x);
+    assert_int_equal(qn_plan_run(p, NULL, &e), QN_OK);
+    qn_plan_destroy(p);
+    qn_graph_destroy(g);
+}
+
+static void a_call_that_fails_leaves_the_extents_alone(void **state) {
+    (void)state;
+    qn_graph *g = doubled();
+    qn_plan *p;
+    qn_error e;
+    qn_tensor t;
+    float x[128] = {1, 2, 3, 4, 5, 6};
+    assert_int_equal(qn_plan_create(g, NULL, &p, &e), QN_OK);
+    set(p, "x", 1, (int64_t[]){6}, x);
+    set(p, "y", 1, (int64_t[]){3}, x);
+    assert_int_equal(qn_plan_run(p, NULL, &e), QN_OK);
+    assert_int_equal(qn_tensor_init(&t, QN_DTYPE_F32, 1, (int64_t[]){5}, x, sizeof x), QN_OK);
+    assert_int_equal(qn_plan_lend(p, "y", &t, &e), QN_INVALID); /* it is an input */
+    assert_int_equal(qn_plan_run(p, NULL, &e), QN_OK);
+    assert_true(output(p, "yy")[2] == 9);
+    qn_plan_destroy(p);
+    qn_graph_destroy(g);
+}
+
 static void inputs_that_disagree_on_a_symbol_are_named(void **state) {
     (void)state;
     qn_graph *g;
@@ -270,6 +324,23 @@ static void cancel_stops_a_run_and_the_next_one_works(void **state) {
     qn_graph_destroy(g);
 }
 
+static void a_search_that_is_cancelled_leaves_no_request_behind(void **state) {
+    (void)state;
+    qn_graph *g = product(4, 3);
+    qn_plan *p;
+    qn_error e;
+    qn_plan_bad bad = {.size = sizeof bad};
+    float x[32] = {0}, w[24] = {0};
+    assert_int_equal(qn_plan_create(g, NULL, &p, &e), QN_OK);
+    set(p, "x", 2, (int64_t[]){4, 8}, x);
+    set(p, "w", 2, (int64_t[]){3, 8}, w);
+    qn_plan_cancel(p);
+    assert_int_equal(qn_plan_find_bad(p, NULL, &bad, &e), QN_CANCELLED);
+    assert_int_equal(qn_plan_run(p, NULL, &e), QN_OK);
+    qn_plan_destroy(p);
+    qn_graph_destroy(g);
+}
+
 /* ---- Looking */
 
 static void first_bad_value_is_found_where_it_arises(void **state) {
@@ -373,11 +444,14 @@ static void bits_do_not_depend_on_threads(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(inputs_with_other_extents_specialise_the_plan),
+        cmocka_unit_test(extents_that_are_expressions_must_agree),
+        cmocka_unit_test(a_call_that_fails_leaves_the_extents_alone),
         cmocka_unit_test(inputs_that_disagree_on_a_symbol_are_named),
         cmocka_unit_test(lent_params_are_read_where_they_are),
         cmocka_unit_test(packing_waits_for_the_second_run),
         cmocka_unit_test(convolutions_agree_however_they_are_run),
         cmocka_unit_test(cancel_stops_a_run_and_the_next_one_works),
+        cmocka_unit_test(a_search_that_is_cancelled_leaves_no_request_behind),
         cmocka_unit_test(first_bad_value_is_found_where_it_arises),
         cmocka_unit_test(steps_say_where_they_run_and_what_they_cost),
         cmocka_unit_test(bits_do_not_depend_on_threads),
