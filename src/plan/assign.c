@@ -82,6 +82,12 @@ static qn_status check_state(const qn_schedule *p, const qn_ir_node *n, int i, i
     if (root->storage == QN_STORAGE_CONSTANT || !p->slots[s].dense)
         return qn_error_set(error, QN_INVALID, "node %d: %s: %s is updated in place and cannot be a constant or a strided view",
                             when, info->name, info->src[i].name);
+    for (int k = 0; k < i; k++) {
+        qn_val other = qn_ir_sources(p->graph, n)[k];
+        if ((info->src[k].flags & QN_SLOT_STATE) && p->slots[other].root == p->slots[s].root)
+            return qn_error_set(error, QN_INVALID, "node %d: %s: %s and %s are the same memory, and both are updated in place",
+                                when, info->name, info->src[k].name, info->src[i].name);
+    }
     if (root->read_until > when)
         return qn_error_set(error, QN_INVALID, "node %d: %s: %s is updated in place, but node %d still reads the old value", when,
                             info->name, info->src[i].name, root->read_until);

@@ -191,6 +191,58 @@ static void old_value_of_state_cannot_be_read_later(void **state) {
     qn_graph_destroy(g);
 }
 
+/* What a node reads of the memory that it updates is what was there before: rows moved down by one, a matrix plus its transpose. */
+static void state_is_read_before_it_is_updated(void **state) {
+    (void)state;
+    float from[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+    static const float moved[9] = {1, 2, 3, 1, 2, 3, 4, 5, 6}, sums[9] = {2, 6, 10, 6, 10, 14, 10, 14, 18};
+    int64_t shape[2] = {3, 3}, two = 2;
+    int32_t rows[2] = {1, 2};
+    for (int flags = 0; flags < 2; flags++) {
+        qn_plan_options o = {.size = sizeof o, .flags = flags ? QN_PLAN_NO_PASSES : 0};
+        qn_graph *g;
+        qn_plan *p;
+        qn_error e;
+        qn_tensor t;
+        assert_int_equal(qn_graph_create(0, &g), QN_OK);
+        qn_val a = qn_graph_param(g, "a", QN_DTYPE_F32, 2, shape), b = qn_graph_param(g, "b", QN_DTYPE_F32, 2, shape);
+        qn_val i = qn_graph_input(g, "i", QN_DTYPE_I32, 1, &two);
+        qn_attr_narrow first = qn_attr_narrow_default();
+        first.axis = 0;
+        first.length = 2;
+        qn_val top = qn_graph_op(g, QN_OP_narrow, 0, 1, &a, &first), turned = qn_graph_op(g, QN_OP_transpose, 0, 1, &b, NULL);
+        qn_graph_output(g, qn_graph_op(g, QN_OP_store_rows, 0, 3, (qn_val[]){a, top, i}, NULL), "moved");
+        qn_graph_output(g, qn_graph_op(g, QN_OP_accumulate, 0, 2, (qn_val[]){b, turned}, NULL), "sums");
+        if (qn_plan_create(g, &o, &p, &e) != QN_OK) fail_msg("%s", e.text);
+        set(p, "a", 2, shape, from, sizeof from);
+        set(p, "b", 2, shape, from, sizeof from);
+        assert_int_equal(qn_tensor_init(&t, QN_DTYPE_I32, 1, &two, rows, sizeof rows), QN_OK);
+        assert_int_equal(qn_plan_set(p, "i", &t, &e), QN_OK);
+        assert_int_equal(qn_plan_run(p, NULL, &e), QN_OK);
+        assert_memory_equal(output(p, "moved"), moved, sizeof moved);
+        assert_memory_equal(output(p, "sums"), sums, sizeof sums);
+        qn_plan_destroy(p);
+        qn_graph_destroy(g);
+    }
+}
+
+static void one_memory_is_not_two_states(void **state) {
+    (void)state;
+    qn_graph *g;
+    qn_plan *p;
+    qn_error e;
+    int64_t n = 3, hyper = 7;
+    qn_val out[3];
+    assert_int_equal(qn_graph_create(0, &g), QN_OK);
+    qn_val w = qn_graph_param(g, "w", QN_DTYPE_F32, 1, &n), m = qn_graph_param(g, "m", QN_DTYPE_F32, 1, &n);
+    qn_val d = qn_graph_input(g, "d", QN_DTYPE_F32, 1, &n), h = qn_graph_input(g, "h", QN_DTYPE_F32, 1, &hyper);
+    assert_int_equal(qn_graph_apply(g, QN_OP_opt_step_adamw, 0, 5, (qn_val[]){w, m, m, d, h}, NULL, 3, out), QN_OK);
+    qn_graph_output(g, out[0], "w'");
+    assert_int_equal(qn_plan_create(g, NULL, &p, &e), QN_INVALID);
+    assert_non_null(strstr(e.text, "opt_step_adamw: m and v are the same memory, and both are updated in place"));
+    qn_graph_destroy(g);
+}
+
 static void state_is_fed_back_from_run_to_run(void **state) {
     (void)state;
     qn_graph *g;
@@ -313,6 +365,8 @@ int main(void) {
         cmocka_unit_test(lent_params_cost_nothing),
         cmocka_unit_test(optimiser_updates_params_in_place),
         cmocka_unit_test(old_value_of_state_cannot_be_read_later),
+        cmocka_unit_test(state_is_read_before_it_is_updated),
+        cmocka_unit_test(one_memory_is_not_two_states),
         cmocka_unit_test(state_is_fed_back_from_run_to_run),
         cmocka_unit_test(bad_index_is_found_before_it_is_used),
         cmocka_unit_test(symbols_are_bound_when_planning),
