@@ -240,17 +240,11 @@ static void generalise(qn_graph *g, probing *p, int n_out, const qn_shape *probe
     }
 }
 
-/* Where the memory of a value comes from: through views, and through nodes that update it in place. */
-static qn_val origin_of(const qn_graph *g, qn_val value) {
-    for (;;) {
-        const qn_ir_value *v = &g->values.at[value];
-        if (v->kind != QN_VALUE_RESULT) return value;
-        const qn_ir_node *n = &g->nodes.at[v->node];
-        const qn_op_info *info = qn_op_describe(n->op);
-        int slot = info->is_view ? 0 : v->output;
-        if (slot >= n->n_src || (!info->is_view && !(info->src[slot].flags & QN_SLOT_STATE))) return value;
-        value = qn_ir_sources(g, n)[slot];
-    }
+/* Where the memory of output i of a node comes from: its own, but for views and what is updated in place. */
+static qn_val origin_of(const qn_graph *g, const qn_op_info *info, int n_src, const qn_val *src, int i) {
+    int slot = info->is_view ? 0 : i;
+    int shared = slot < n_src && src[slot] != QN_VAL_NONE && (info->is_view || (info->src[slot].flags & QN_SLOT_STATE));
+    return shared ? g->values.at[src[slot]].origin : (qn_val)g->values.n;
 }
 
 qn_status qn_ir_append(qn_graph *g, int op, int subop, int n_src, const qn_val *src, const void *attr, int n_out,
@@ -258,7 +252,7 @@ qn_status qn_ir_append(qn_graph *g, int op, int subop, int n_src, const qn_val *
     const qn_op_info *info = qn_op_describe(op);
     void *record = attr ? qn_arena_alloc(&g->arena, 1, info->attr_bytes) : NULL;
     if ((attr && !record) || g->values.n > INT32_MAX - QN_MAX_DST || !QN_VEC_ROOM(&g->arena, &g->nodes, 1) ||
-        !QN_VEC_ROOM(&g->arena, &g->sources, (size_t)n_src) || !QN_VEC_ROOM(&g->arena, &g->values, (size_t)n_out))
+        !QN_VEC_ROOM(&g->arena, &g->sources, (size_t)n_src + 1) || !QN_VEC_ROOM(&g->arena, &g->values, (size_t)n_out))
         return qn_ir_fail(g, QN_NO_MEMORY, "%s: no memory for another node", info->name);
     if (attr) memcpy(record, attr, info->attr_bytes);
     int32_t node = (int32_t)g->nodes.n;
@@ -266,12 +260,19 @@ qn_status qn_ir_append(qn_graph *g, int op, int subop, int n_src, const qn_val *
     *n = (qn_ir_node){op, subop, n_src, (int32_t)g->sources.n, n_out, (int32_t)g->values.n, record, label};
     for (int i = 0; i < n_src; i++) {
         g->sources.at[g->sources.n++] = src[i];
-        if (src[i] != QN_VAL_NONE && (info->src[i].flags & QN_SLOT_STATE)) g->values.at[origin_of(g, src[i])].updated = 1;
+        if (src[i] != QN_VAL_NONE && (info->src[i].flags & QN_SLOT_STATE)) g->values.at[g->values.at[src[i]].origin].updated = 1;
     }
     for (int i = 0; i < n_out; i++) {
+        qn_val origin = origin_of(g, info, n_src, src, i);
         out[i] = (qn_val)g->values.n;
-        g->values.at[g->values.n++] = (qn_ir_value){
-            .kind = QN_VALUE_RESULT, .node = node, .output = i, .name = -1, .data = -1, .shape = shape[i], .probe = probe[i]};
+        g->values.at[g->values.n++] = (qn_ir_value){.kind = QN_VALUE_RESULT,
+                                                    .node = node,
+                                                    .output = i,
+                                                    .name = -1,
+                                                    .data = -1,
+                                                    .origin = origin,
+                                                    .shape = shape[i],
+                                                    .probe = probe[i]};
     }
     return QN_OK;
 }

@@ -85,6 +85,7 @@ static qn_val add_leaf(qn_graph *g, qn_value_kind kind, const char *name, qn_dty
         qn_ir_fail(g, QN_NO_MEMORY, "%s: no memory", what);
         return QN_VAL_NONE;
     }
+    v.origin = (qn_val)g->values.n;
     g->values.at[g->values.n] = v;
     if (kind == QN_VALUE_INPUT) g->inputs.at[g->inputs.n++] = (qn_val)g->values.n;
     if (by_name) *by_name = (qn_val)g->values.n;

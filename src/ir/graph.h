@@ -15,7 +15,8 @@ typedef struct qn_ir_value {
     int32_t node, output; /* QN_VALUE_RESULT: who made it; else -1 */
     int32_t name;         /* leaf: index into text, else -1 */
     int32_t data;         /* constant: index into constants, else -1 */
-    int32_t updated;      /* leaf: a node updates it in place */
+    qn_val origin;        /* where its memory comes from, through views and nodes that update it in place; mostly itself */
+    int32_t updated;      /* of an origin: a node updates it in place */
     qn_shape shape;       /* with symbolic dims */
     qn_shape probe;       /* the same at the upper bounds */
 } qn_ir_value;

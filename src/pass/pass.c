@@ -69,8 +69,15 @@ int qn_pass_claims(const qn_pass_run *run, int op, int subop, const qn_graph *g,
     return 1;
 }
 
-int qn_pass_is_pure(const qn_ir_node *n) {
+int qn_pass_is_written_over(const qn_graph *g, const qn_ir_node *n) {
+    const qn_ir_value *origin = &g->values.at[g->values.at[n->out].origin];
+    return origin->kind == QN_VALUE_RESULT && origin->updated;
+}
+
+int qn_pass_is_pure(const qn_graph *g, const qn_ir_node *n) {
     const qn_op_info *info = qn_op_describe(n->op);
+    for (int i = 0; i < n->n_out && !info->is_view; i++) /* a view makes nothing that could be written over */
+        if (g->values.at[n->out + i].updated) return 0;
     for (int i = 0; i < info->n_src; i++)
         if (info->src[i].flags & QN_SLOT_STATE) return 0;
     for (int i = 0; i < info->n_attr; i++)

@@ -49,9 +49,12 @@ static inline void qn_pass_roll_back(qn_graph *g, qn_pass_mark mark) {
     g->constants.n = mark.constants;
 }
 
-/* Whether a node may be computed once instead of twice, or never: it only makes its outputs out of its sources. State that is
- * updated in place and the caller's own functions are not like that. */
-int qn_pass_is_pure(const qn_ir_node *n);
+/* Whether a node may be computed once instead of twice, or never: it only makes its outputs out of its sources, and nobody writes over
+ * them. State that is updated in place and the caller's own functions are not like that. */
+int qn_pass_is_pure(const qn_graph *g, const qn_ir_node *n);
+/* Whether some node updates the memory that a node made for its first output, or that this is a view of. Such a copy is wanted, even of
+ * the same numbers: instead of it another value would be written over. */
+int qn_pass_is_written_over(const qn_graph *g, const qn_ir_node *n);
 
 /* One pass by name, for tests. *changed (may be NULL) is how many things it did, 0 when the graph is as it was. */
 qn_status qn_pass_one(const qn_graph *graph, const char *name, qn_graph **out, int32_t *changed, qn_error *error);

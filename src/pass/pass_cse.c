@@ -48,7 +48,7 @@ static int32_t find_wider(const qn_graph *g, int32_t node) {
         const qn_ir_node *m = &g->nodes.at[k];
         if (m->op != n->op || m->subop != n->subop || m->n_src != n->n_src || m->n_out <= n_out) continue;
         if (memcmp(qn_ir_sources(g, m), qn_ir_sources(g, n), sizeof(qn_val) * (size_t)n->n_src) != 0) continue;
-        if (!qn_ir_same_attr(qn_op_describe(n->op), n->attr, m->attr)) continue;
+        if (!qn_pass_is_pure(g, m) || !qn_ir_same_attr(qn_op_describe(n->op), n->attr, m->attr)) continue;
         widest = k;
         n_out = m->n_out;
     }
@@ -71,7 +71,7 @@ static qn_status merge_equal(qn_rebuild *r, int32_t node) {
     qn_val src[QN_MAX_SRC];
     qn_rebuild_sources(r, node, src);
     s->next.at[node] = -1;
-    if (!qn_pass_is_pure(n)) return qn_rebuild_copy(r, node);
+    if (!qn_pass_is_pure(r->from, n)) return qn_rebuild_copy(r, node);
     if (r->map[n->out] != QN_VAL_NONE) return QN_OK; /* made with an earlier one */
     size_t bucket = hash_node(n, src) % s->buckets;
     for (int32_t k = s->first[bucket]; k >= 0; k = s->next.at[k]) {

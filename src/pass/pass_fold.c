@@ -23,7 +23,7 @@ static int64_t elements(const qn_shape *s) {
 static int can_fold(const qn_rebuild *r, const qn_ir_node *n, const qn_val *src) {
     const qn_op_info *info = qn_op_describe(n->op);
     uint64_t bytes, total = 0;
-    if (!qn_pass_is_pure(n) || n->n_src == 0 || r->from->symbols.n) return 0;
+    if (!qn_pass_is_pure(r->from, n) || n->n_src == 0 || r->from->symbols.n) return 0;
     for (int i = 0; i < n->n_src; i++)
         if (!is_constant(r->to, src[i])) return 0;
     if (info->is_view && elements(&r->from->values.at[n->out].shape) > elements(&r->to->values.at[src[0]].shape)) return 0;

@@ -100,7 +100,7 @@ static qn_status rewrite_node(qn_rebuild *r, int32_t node) {
         w->uses.at[r->map[n->out + i]] = qn_pass_use_count(&w->facts, n->out + i) + w->facts.is_output[n->out + i];
         note_old(r, n->out + i);
     }
-    if (n->n_out != 1) return QN_OK;
+    if (n->n_out != 1 || qn_pass_is_written_over(r->from, n)) return QN_OK;
     for (int round = 0; round < MOST_ROUNDS; round++) {
         qn_val now = r->map[n->out], made = rewrite_once(r, now, node);
         if (made == QN_VAL_NONE) break;

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -341,6 +342,44 @@ static void a_search_that_is_cancelled_leaves_no_request_behind(void **state) {
     qn_graph_destroy(g);
 }
 
+/* ---- Memory that is updated */
+
+/* c holds what x holds, or a number twice over: what is added to it must not be added to anything else. */
+static void a_copy_that_is_written_over_stays_a_copy(void **state) {
+    (void)state;
+    static const char *const copies[] = {
+        "%c = cont %x\n",
+        "%c = scale %x {s=1}\n",
+        "%n = unary.neg %x\n%c = unary.neg %n\n",
+        "%n = reshape %x {shape=(2, 2)}\n%d = cont %n\n%c = reshape %d {shape=(4)}\n",
+        "const %o f32[4] = 1, 2, 3, 4\n%c = sqrt %o\n",
+        "%c = sqr %x\n%d = sqr %x\noutput %d \"d\"\n",
+    };
+    for (size_t i = 0; i < sizeof copies / sizeof *copies; i++) {
+        char text[400];
+        float x[4] = {1, 2, 3, 4}, more[4] = {10, 10, 10, 10}, want[4];
+        snprintf(text, sizeof text,
+                 "quern graph 1\ninput %%x f32[4]\ninput %%g f32[4]\n%s%%s = accumulate %%c %%g\noutput %%s \"s\"\n", copies[i]);
+        qn_plan_options plain = {.size = sizeof plain, .flags = QN_PLAN_NO_PASSES};
+        for (int passes = 0; passes < 2; passes++) {
+            qn_graph *g;
+            qn_plan *p;
+            qn_error e;
+            if (qn_graph_parse(text, strlen(text), 0, &g, &e) != QN_OK) fail_msg("%s", e.text);
+            if (qn_plan_create(g, passes ? NULL : &plain, &p, &e) != QN_OK) fail_msg("%s%s", text, e.text);
+            set(p, "x", 1, (int64_t[]){4}, x);
+            set(p, "g", 1, (int64_t[]){4}, more);
+            for (int run = 0; run < 3; run++) {
+                assert_int_equal(qn_plan_run(p, NULL, &e), QN_OK);
+                if (!passes && !run) memcpy(want, output(p, "s"), sizeof want);
+                assert_memory_equal(output(p, "s"), want, sizeof want);
+            }
+            qn_plan_destroy(p);
+            qn_graph_destroy(g);
+        }
+    }
+}
+
 /* ---- Looking */
 
 static void first_bad_value_is_found_where_it_arises(void **state) {
@@ -452,6 +491,7 @@ int main(void) {
         cmocka_unit_test(convolutions_agree_however_they_are_run),
         cmocka_unit_test(cancel_stops_a_run_and_the_next_one_works),
         cmocka_unit_test(a_search_that_is_cancelled_leaves_no_request_behind),
+        cmocka_unit_test(a_copy_that_is_written_over_stays_a_copy),
         cmocka_unit_test(first_bad_value_is_found_where_it_arises),
         cmocka_unit_test(steps_say_where_they_run_and_what_they_cost),
         cmocka_unit_test(bits_do_not_depend_on_threads),
