@@ -13,9 +13,41 @@ static const qn_ir_dim *expression(const qn_graph *g, int64_t dim) {
 /* Numbers and symbols a dim consists of. */
 static int32_t terms_of(const qn_graph *g, int64_t dim) { return qn_dim_is_symbolic(dim) ? expression(g, dim)->terms : 1; }
 
+/* The slot of an expression, or the free one where it belongs. */
+static size_t slot_of(const qn_graph *g, qn_ir_dim_kind kind, int64_t a, int64_t b) {
+    uint64_t h = ((uint64_t)a * UINT64_C(0x9E3779B97F4A7C15) ^ (uint64_t)b) * UINT64_C(0xBF58476D1CE4E5B9) + (uint64_t)kind;
+    size_t mask = g->dim_slots.n - 1, at = (size_t)(h ^ h >> 32) & mask;
+    for (;; at = (at + 1) & mask) {
+        const qn_ir_dim *e = g->dim_slots.at[at] < 0 ? NULL : &g->dims.at[g->dim_slots.at[at]];
+        if (!e || (e->kind == kind && e->a == a && e->b == b)) return at;
+    }
+}
+
+/* Every expression in its slot, those that were copied from another graph as well, and room for one more; at most half are taken. */
+static int hash_dims(qn_graph *g) {
+    size_t n = g->dim_slots.n ? g->dim_slots.n : 16;
+    while (n < (g->dims.n + 1) * 2) n *= 2;
+    if (n > g->dim_slots.n) {
+        if (!QN_VEC_ROOM(&g->arena, &g->dim_slots, n - g->dim_slots.n)) return 0;
+        g->dim_slots.n = n;
+        g->n_hashed = 0;
+        for (size_t i = 0; i < n; i++) g->dim_slots.at[i] = -1;
+    }
+    for (; g->n_hashed < g->dims.n; g->n_hashed++) {
+        const qn_ir_dim *e = &g->dims.at[g->n_hashed];
+        size_t at = slot_of(g, e->kind, e->a, e->b);
+        if (g->dim_slots.at[at] < 0) g->dim_slots.at[at] = (int32_t)g->n_hashed;
+    }
+    return 1;
+}
+
 static int64_t add_expression(qn_graph *g, qn_ir_dim_kind kind, int64_t a, int64_t b) {
-    for (size_t i = 0; i < g->dims.n; i++) /* equal expressions are one, so that equal dims compare equal */
-        if (g->dims.at[i].kind == kind && g->dims.at[i].a == a && g->dims.at[i].b == b) return handle(i);
+    if (!hash_dims(g)) {
+        qn_ir_fail(g, QN_NO_MEMORY, "no memory for another symbolic extent");
+        return -1;
+    }
+    int32_t known = g->dim_slots.at[slot_of(g, kind, a, b)];
+    if (known >= 0) return handle((size_t)known); /* equal expressions are one, so that equal dims compare equal */
     int32_t terms = kind == QN_IR_DIM_SYMBOL ? 1 : terms_of(g, a) + terms_of(g, b);
     if (terms > QN_IR_MAX_TERMS) {
         qn_ir_fail(g, QN_INVALID, "an extent of %d terms is too long, %d are the most", terms, QN_IR_MAX_TERMS);
@@ -121,6 +153,7 @@ int64_t qn_graph_dim(qn_graph *g, char op, int64_t a, int64_t b) {
     static const char ops[] = "+-*/";
     static const qn_ir_dim_kind kinds[] = {QN_IR_DIM_ADD, QN_IR_DIM_SUB, QN_IR_DIM_MUL, QN_IR_DIM_DIV};
     const char *found = op ? strchr(ops, op) : NULL;
+    if (!g) return -1;
     if (found) return combine(g, kinds[found - ops], a, b);
     qn_ir_fail(g, QN_ARGUMENT, "extents have no operation '%c'", op);
     return -1;

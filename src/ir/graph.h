@@ -76,6 +76,8 @@ struct qn_graph {
     QN_VEC(qn_ir_constant) constants;
     QN_VEC(qn_ir_symbol) symbols;
     QN_VEC(qn_ir_dim) dims;
+    QN_VEC(int32_t) dim_slots; /* hash table of dims, as that of names */
+    size_t n_hashed;           /* so many of the dims are in it */
     QN_VEC(qn_graph *) bodies; /* that its nodes' attributes point to: its own, and destroyed with it */
     int32_t depth;             /* of bodies in one another below it; 0 when it has none */
     QN_VEC(int32_t) labels;    /* stack: the label in force after each push */

@@ -22,6 +22,17 @@ void qn_plan_drop_specials(qn_plan *p) {
     p->current = NULL;
 }
 
+/* The leaf that a value of the graph as given is; leaves are in the order of their values. */
+static int32_t leaf_of(const qn_plan *p, qn_val value) {
+    size_t low = 0, high = p->leaves.n;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (p->leaves.at[middle].value < value) low = middle + 1;
+        else high = middle;
+    }
+    return low < p->leaves.n && p->leaves.at[low].value == value ? (int32_t)low : -1;
+}
+
 /* Which leaf of the plan each leaf of the schedule's graph is: passes keep names, not numbers. */
 static qn_status match_leaves(qn_plan *p, qn_special *x, qn_error *error) {
     const qn_graph *g = x->schedule->graph;
@@ -33,8 +44,7 @@ static qn_status match_leaves(qn_plan *p, qn_special *x, qn_error *error) {
         if (value->kind > QN_VALUE_PARAM) continue;
         const qn_ir_name *name = qn_ir_name_find(p->graph, qn_ir_string(g, value->name));
         qn_val given = !name ? QN_VAL_NONE : value->kind == QN_VALUE_INPUT ? name->input : name->param;
-        for (size_t i = 0; i < p->leaves.n; i++)
-            if (p->leaves.at[i].value == given) x->leaf_of[v] = (int32_t)i;
+        x->leaf_of[v] = leaf_of(p, given);
     }
     return QN_OK;
 }

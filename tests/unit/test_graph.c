@@ -1,6 +1,7 @@
 /* The builder: symbols and what shape rules make of them, binding, gradients, errors that stick, limits that hold. */
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "ir/graph.h"
 
@@ -131,6 +132,22 @@ static void dims_stay_small(void **state) {
 }
 
 /* ---- Symbolic shapes */
+
+/* A file may bring very many of either; looking at all that came before each of them took minutes for what takes a part of a second. */
+static void the_last_of_many_costs_what_the_first_did(void **state) {
+    (void)state;
+    enum { DIMS = 200000, UPDATES = 100000, SECONDS = 10 };
+    qn_graph *g = new_graph();
+    clock_t start = clock();
+    int64_t n = qn_graph_symbol(g, "n", 1, 64, 1), first = qn_graph_dim(g, '+', n, 1);
+    for (int i = 2; i < DIMS; i++) qn_graph_dim(g, '+', n, i);
+    assert_int_equal(qn_graph_dim(g, '+', n, 1), first);
+    qn_val w = param(g, "w", 1, 4, 0), x = input(g, "x", 1, 4, 0, 0, 0);
+    for (int i = 0; i < UPDATES; i++) w = op2(g, QN_OP_accumulate, w, x, NULL);
+    assert_int_equal(qn_graph_error(g, NULL), QN_OK);
+    assert_true((clock() - start) / CLOCKS_PER_SEC < SECONDS);
+    qn_graph_destroy(g);
+}
 
 static void shapes_are_explained_in_symbols(void **state) {
     (void)state;
@@ -346,6 +363,7 @@ static void the_first_error_sticks(void **state) {
 static void calls_that_make_no_sense_are_refused(void **state) {
     (void)state;
     int64_t shape[1] = {2};
+    assert_int_equal(qn_graph_dim(NULL, '?', 1, 2), -1);
     qn_graph *g = new_graph();
     qn_graph_input(g, "", QN_DTYPE_F32, 1, shape);
     assert_error(g, QN_ARGUMENT, "input '': needs a name, a dtype and a rank of 1 to 8");
@@ -419,6 +437,7 @@ int main(void) {
         cmocka_unit_test(dims_have_one_form),
         cmocka_unit_test(dims_that_are_none_fail),
         cmocka_unit_test(dims_stay_small),
+        cmocka_unit_test(the_last_of_many_costs_what_the_first_did),
         cmocka_unit_test(shapes_are_explained_in_symbols),
         cmocka_unit_test(a_rounded_quotient_is_not_taken_for_a_line),
         cmocka_unit_test(attributes_alone_can_be_symbolic),
