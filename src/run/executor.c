@@ -186,19 +186,6 @@ static qn_status run_steps(qn_plan *p, qn_pool *pool, qn_trace_ring *ring, int32
 
 /* ---- Runs */
 
-/* On the host; what a device keeps for itself has been fed there. */
-static void feed_inputs(qn_plan *p) {
-    for (size_t i = 0; i < p->feeds.n; i++) {
-        if (p->device && !p->current->feeds.at[i].on_host) continue;
-        const qn_tensor *from = &p->current->schedule->tensors[qn_plan_output_find(p, p->feeds.at[i].output)];
-        qn_plan_leaf *to = &p->leaves.at[p->feeds.at[i].leaf];
-        uint64_t bytes = 0;
-        qn_tensor_bytes((qn_dtype)from->dtype, from->rank, from->shape, &bytes);
-        const char *at = (const char *)from->data + from->offset;
-        if (at != to->memory && bytes <= to->capacity) memmove(to->memory, at, bytes);
-    }
-}
-
 static qn_status run_all(qn_plan *p, qn_pool *pool, qn_trace_ring *ring, qn_error *error) {
     if (!p->device) return run_steps(p, pool, ring, 0, (int32_t)p->current->schedule->steps.n, error);
     for (size_t i = 0; i < p->current->segments.n; i++) {
@@ -219,7 +206,7 @@ qn_status qn_plan_run(qn_plan *p, qn_context *context, qn_error *error) {
     qn_status status = run_all(p, pool, ring, error);
     if (ring) qn_run_memory_end(ring, &p->current->memory);
     qn_plan_uncancel(p);
-    if (status == QN_OK && p->feeds.n) feed_inputs(p);
+    if (status == QN_OK && p->feeds.n) qn_plan_feed_inputs(p);
     return status;
 }
 

@@ -161,6 +161,10 @@ qn_val qn_plan_output_find(const qn_plan *p, const char *name);
 /* Gives every leaf, pack and schedule its memory. */
 qn_status qn_plan_ready(qn_plan *p, qn_pool *pool, qn_error *error);
 
+/* feeds.c: whether outputs fit the inputs they are fed to, as extents are now, and in which order; after a run, on the host */
+qn_status qn_plan_feeds_check(qn_plan *p, qn_error *error);
+void qn_plan_feed_inputs(qn_plan *p);
+
 /* segments.c */
 qn_status qn_segments_split(qn_plan *p, qn_special *x, qn_error *error);
 qn_status qn_segments_finish(qn_plan *p, qn_special *x, qn_error *error);

@@ -132,8 +132,13 @@ qn_status qn_plan_specialise(qn_plan *p, qn_error *error) {
         special_destroy(p->specials[at]);
         p->specials[at] = found;
     }
-    found->used = ++p->clock;
+    qn_special *before = p->current;
     p->current = found;
+    if (qn_plan_feeds_check(p, error) != QN_OK) {
+        p->current = before;
+        return QN_INVALID;
+    }
+    found->used = ++p->clock;
     p->is_stale = 0;
     p->memory_ready = 0;
     return QN_OK;

@@ -261,27 +261,3 @@ qn_status qn_plan_read(qn_plan *p, const char *output, uint64_t offset, void *to
     if (bytes) memcpy(to, (const char *)t->data + t->offset + offset, bytes);
     return QN_OK;
 }
-
-qn_status qn_plan_feed(qn_plan *p, const char *output, const char *input, qn_error *error) {
-    qn_val from;
-    QN_TRY(find_output(p, output, &from, error));
-    qn_plan_leaf *to = qn_plan_leaf_find(p, input);
-    if (!to || to->kind != QN_VALUE_INPUT)
-        return qn_error_set(error, QN_INVALID, "the graph has no input '%s'", input ? input : "");
-    const qn_schedule *s = p->current->schedule;
-    const qn_tensor *a = &s->tensors[from];
-    const qn_shape *b = &p->graph->values.at[to->value].probe;
-    int same = a->dtype == b->dtype && a->rank == b->rank && s->slots[from].dense;
-    for (int k = 0; same && k < a->rank; k++)
-        same = a->shape[k] == b->d[k] || qn_dim_is_symbolic(p->graph->values.at[to->value].shape.d[k]);
-    if (!same)
-        return qn_error_set(error, QN_INVALID, "output '%s' and input '%s' have not the same dense shape and dtype", output,
-                            input);
-    const qn_ir_name *name = qn_ir_name_find(p->graph, output);
-    if (!QN_VEC_ROOM(&p->arena, &p->feeds, 1)) return qn_error_set(error, QN_NO_MEMORY, "no memory for a feed");
-    p->feeds.at[p->feeds.n++] = (qn_plan_feed_pair){qn_ir_string(p->graph, name->text), (int32_t)(to - p->leaves.at)};
-    for (int i = 0; i < QN_PLAN_SPECIALS; i++)
-        if (p->specials[i]) p->specials[i]->device.ready = 0;
-    p->memory_ready = 0;
-    return QN_OK;
-}

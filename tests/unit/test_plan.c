@@ -266,6 +266,57 @@ static void state_is_fed_back_from_run_to_run(void **state) {
     qn_graph_destroy(g);
 }
 
+/* a and b become b and a + b, in whichever order that is said. */
+static void fed_inputs_may_be_outputs(void **state) {
+    (void)state;
+    for (int order = 0; order < 2; order++) {
+        qn_graph *g;
+        qn_plan *p;
+        qn_error e;
+        int64_t one = 1;
+        float first[1] = {1};
+        assert_int_equal(qn_graph_create(0, &g), QN_OK);
+        qn_val a = qn_graph_input(g, "a", QN_DTYPE_F32, 1, &one), b = qn_graph_input(g, "b", QN_DTYPE_F32, 1, &one);
+        qn_graph_output(g, qn_graph_op(g, QN_OP_add, 0, 2, (qn_val[]){a, b}, NULL), "sum");
+        qn_graph_output(g, a, "a");
+        qn_graph_output(g, b, "b");
+        assert_int_equal(qn_plan_create(g, NULL, &p, &e), QN_OK);
+        set(p, "a", 1, &one, first, sizeof first);
+        set(p, "b", 1, &one, first, sizeof first);
+        assert_int_equal(order ? qn_plan_feed(p, "b", "a", &e) : qn_plan_feed(p, "sum", "b", &e), QN_OK);
+        assert_int_equal(order ? qn_plan_feed(p, "a", "b", &e) : QN_INVALID, QN_INVALID); /* neither could go first */
+        assert_int_equal(order ? qn_plan_feed(p, "sum", "b", &e) : qn_plan_feed(p, "b", "a", &e), QN_OK);
+        for (int i = 0; i < 6; i++) assert_int_equal(qn_plan_run(p, NULL, &e), QN_OK);
+        assert_true(output(p, "sum")[0] == 21);
+        qn_plan_destroy(p);
+        qn_graph_destroy(g);
+    }
+}
+
+static void a_feed_of_other_extents_is_refused(void **state) {
+    (void)state;
+    qn_graph *g;
+    qn_plan *p;
+    qn_error e;
+    float x[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    assert_int_equal(qn_graph_create(0, &g), QN_OK);
+    int64_t n = qn_graph_symbol(g, "n", 1, 8, 1), m = qn_graph_symbol(g, "m", 1, 8, 1), three = 3, five = 5;
+    qn_val a = qn_graph_input(g, "a", QN_DTYPE_F32, 1, &n), b = qn_graph_input(g, "b", QN_DTYPE_F32, 1, &m);
+    qn_graph_output(g, qn_graph_op(g, QN_OP_sqr, 0, 1, &a, NULL), "c");
+    qn_graph_output(g, qn_graph_op(g, QN_OP_sqr, 0, 1, &b, NULL), "d");
+    assert_int_equal(qn_plan_create(g, NULL, &p, &e), QN_OK);
+    assert_int_equal(qn_plan_feed(p, "c", "b", &e), QN_OK);
+    set(p, "a", 1, &three, x, 3 * sizeof *x);
+    set(p, "b", 1, &five, x, 5 * sizeof *x);
+    assert_int_equal(qn_plan_run(p, NULL, &e), QN_INVALID);
+    assert_string_equal(e.text, "output 'c' and input 'b' have not the same dense shape and dtype");
+    set(p, "b", 1, &three, x, 3 * sizeof *x);
+    for (int i = 0; i < 2; i++) assert_int_equal(qn_plan_run(p, NULL, &e), QN_OK);
+    assert_true(output(p, "d")[2] == 81);
+    qn_plan_destroy(p);
+    qn_graph_destroy(g);
+}
+
 static void bad_index_is_found_before_it_is_used(void **state) {
     (void)state;
     qn_graph *g;
@@ -368,6 +419,8 @@ int main(void) {
         cmocka_unit_test(state_is_read_before_it_is_updated),
         cmocka_unit_test(one_memory_is_not_two_states),
         cmocka_unit_test(state_is_fed_back_from_run_to_run),
+        cmocka_unit_test(fed_inputs_may_be_outputs),
+        cmocka_unit_test(a_feed_of_other_extents_is_refused),
         cmocka_unit_test(bad_index_is_found_before_it_is_used),
         cmocka_unit_test(symbols_are_bound_when_planning),
         cmocka_unit_test(recorded_run_leaves_an_event_per_step),
