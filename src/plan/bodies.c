@@ -70,7 +70,7 @@ static qn_status add_body(qn_schedule *p, qn_plan_step *s, int attr, const qn_sc
     b->name = info->attr[attr].name;
     if (!make_ports(p, b)) return qn_error_set(error, QN_NO_MEMORY, "no memory for a body");
     const qn_plan_totals *t = &b->schedule->totals;
-    uint64_t bytes = qn_plan_padded(t->arena_bytes) + qn_plan_padded(t->scratch_bytes);
+    uint64_t bytes = qn_plan_sum(qn_plan_padded(t->arena_bytes), qn_plan_padded(t->scratch_bytes));
     if (bytes > c->body_bytes) c->body_bytes = bytes;
     p->totals.constant_bytes += t->constant_bytes;
     p->totals.n_native += t->n_native;
@@ -88,7 +88,7 @@ static void place_carries(qn_plan_step *s, int n) {
             uint64_t bytes = 0;
             qn_tensor_bytes((qn_dtype)s->src[i]->dtype, s->src[i]->rank, s->src[i]->shape, &bytes);
             c->carry[half][i] = at;
-            at += qn_plan_padded(bytes);
+            at = qn_plan_sum(at, qn_plan_padded(bytes));
         }
     c->n_carry = n;
     c->bytes = at;

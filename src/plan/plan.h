@@ -13,6 +13,11 @@
 enum { QN_PLAN_ALIGN = 64 };
 
 static inline uint64_t qn_plan_padded(uint64_t bytes) { return (bytes + QN_PLAN_ALIGN - 1) / QN_PLAN_ALIGN * QN_PLAN_ALIGN; }
+/* Sums of bytes stop at what no machine has, instead of beginning again at nothing and fitting under any cap. */
+static inline uint64_t qn_plan_sum(uint64_t a, uint64_t b) {
+    uint64_t sum;
+    return __builtin_add_overflow(a, b, &sum) || sum > INT64_MAX ? INT64_MAX : sum;
+}
 
 typedef struct qn_plan_slot {
     qn_storage storage;

@@ -191,8 +191,8 @@ static void add_up_leaves(qn_schedule *p) {
     for (size_t v = 0; v < p->graph->values.n; v++) {
         const qn_plan_slot *s = &p->slots[v];
         if (s->storage == QN_STORAGE_CONSTANT) p->totals.constant_bytes += s->bytes;
-        if (s->storage == QN_STORAGE_INPUT) p->totals.input_bytes += s->bytes;
-        if (s->storage == QN_STORAGE_PARAM) p->totals.param_bytes += s->bytes;
+        if (s->storage == QN_STORAGE_INPUT) p->totals.input_bytes = qn_plan_sum(p->totals.input_bytes, s->bytes);
+        if (s->storage == QN_STORAGE_PARAM) p->totals.param_bytes = qn_plan_sum(p->totals.param_bytes, s->bytes);
     }
     p->totals.scratch_bytes = p->scratch;
     p->totals.n_steps = (int32_t)p->steps.n + p->n_body_steps;

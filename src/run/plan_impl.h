@@ -154,6 +154,7 @@ int qn_plan_leaf_costs(const qn_plan *p, const qn_plan_leaf *leaf);
 qn_status qn_plan_specialise(qn_plan *p, qn_error *error);
 void qn_plan_drop_specials(qn_plan *p);
 uint64_t qn_plan_arena_bytes(const qn_schedule *s);
+uint64_t qn_plan_host_bytes(const qn_plan *p, const qn_schedule *s); /* everything on the host */
 
 /* values.c */
 qn_plan_leaf *qn_plan_leaf_find(const qn_plan *p, const char *name);

@@ -10,7 +10,7 @@ qn_status qn_plan_describe(const qn_plan *p, qn_plan_totals *totals) {
     if (!p || !totals || totals->size != sizeof *totals) return QN_ARGUMENT;
     *totals = p->current->schedule->totals;
     totals->size = sizeof *totals;
-    totals->host_bytes = qn_plan_arena_bytes(p->current->schedule) + qn_plan_leaf_bytes(p) + totals->packed_bytes;
+    totals->host_bytes = qn_plan_host_bytes(p, p->current->schedule);
     return QN_OK;
 }
 

@@ -3,7 +3,7 @@
 #include "run/plan_impl.h"
 
 uint64_t qn_plan_arena_bytes(const qn_schedule *s) {
-    return qn_plan_padded(s->totals.arena_bytes) + qn_plan_padded(s->totals.scratch_bytes);
+    return qn_plan_sum(qn_plan_padded(s->totals.arena_bytes), qn_plan_padded(s->totals.scratch_bytes));
 }
 
 static void special_destroy(qn_special *x) {
@@ -70,7 +70,7 @@ int qn_plan_leaf_costs(const qn_plan *p, const qn_plan_leaf *l) {
 uint64_t qn_plan_leaf_bytes(const qn_plan *p) {
     uint64_t total = 0;
     for (size_t i = 0; i < p->leaves.n; i++)
-        if (qn_plan_leaf_costs(p, &p->leaves.at[i])) total += qn_plan_padded(p->leaves.at[i].capacity);
+        if (qn_plan_leaf_costs(p, &p->leaves.at[i])) total = qn_plan_sum(total, qn_plan_padded(p->leaves.at[i].capacity));
     return total;
 }
 
@@ -81,9 +81,13 @@ static uint64_t lent_bytes(const qn_plan *p) {
     return total;
 }
 
+uint64_t qn_plan_host_bytes(const qn_plan *p, const qn_schedule *s) {
+    return qn_plan_sum(qn_plan_sum(qn_plan_arena_bytes(s), qn_plan_leaf_bytes(p)), s->totals.packed_bytes);
+}
+
 static qn_status check_cap(const qn_plan *p, qn_special *x, qn_error *error) {
     qn_plan_totals *t = &x->schedule->totals;
-    t->host_bytes = qn_plan_arena_bytes(x->schedule) + qn_plan_leaf_bytes(p) + t->packed_bytes;
+    t->host_bytes = qn_plan_host_bytes(p, x->schedule);
     t->device_bytes = x->device.bytes;
     if (!p->memory_cap || (t->host_bytes <= p->memory_cap && t->device_bytes <= p->memory_cap)) return QN_OK;
     return qn_error_set(

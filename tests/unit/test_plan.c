@@ -149,6 +149,22 @@ static void lent_params_cost_nothing(void **state) {
     qn_graph_destroy(g);
 }
 
+/* Four times 2^62 bytes are not none. */
+static void a_cap_is_not_passed_by_overflow(void **state) {
+    (void)state;
+    qn_graph *g;
+    qn_plan *p;
+    qn_error e;
+    int64_t n = INT64_C(1) << 60;
+    assert_int_equal(qn_graph_create(0, &g), QN_OK);
+    qn_val x = qn_graph_input(g, "a", QN_DTYPE_F32, 1, &n);
+    for (const char *name = "b\0c\0d\0"; *name; name += 2) qn_graph_input(g, name, QN_DTYPE_F32, 1, &n);
+    qn_graph_output(g, x, "a");
+    qn_plan_options o = {.size = sizeof o, .memory_cap = 1 << 20};
+    assert_int_equal(qn_plan_create(g, &o, &p, &e), QN_NO_MEMORY);
+    qn_graph_destroy(g);
+}
+
 /* One step of gradient descent: the param's own memory changes, and the next run sees it. */
 static void optimiser_updates_params_in_place(void **state) {
     (void)state;
@@ -411,19 +427,13 @@ static void recorded_run_leaves_an_event_per_step(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plan_computes_loss_and_gradient),
-        cmocka_unit_test(cap_is_obeyed_with_the_numbers),
-        cmocka_unit_test(lent_params_cost_nothing),
-        cmocka_unit_test(optimiser_updates_params_in_place),
-        cmocka_unit_test(old_value_of_state_cannot_be_read_later),
-        cmocka_unit_test(state_is_read_before_it_is_updated),
-        cmocka_unit_test(one_memory_is_not_two_states),
-        cmocka_unit_test(state_is_fed_back_from_run_to_run),
-        cmocka_unit_test(fed_inputs_may_be_outputs),
-        cmocka_unit_test(a_feed_of_other_extents_is_refused),
-        cmocka_unit_test(bad_index_is_found_before_it_is_used),
-        cmocka_unit_test(symbols_are_bound_when_planning),
-        cmocka_unit_test(recorded_run_leaves_an_event_per_step),
+        cmocka_unit_test(plan_computes_loss_and_gradient),    cmocka_unit_test(cap_is_obeyed_with_the_numbers),
+        cmocka_unit_test(lent_params_cost_nothing),           cmocka_unit_test(a_cap_is_not_passed_by_overflow),
+        cmocka_unit_test(optimiser_updates_params_in_place),  cmocka_unit_test(old_value_of_state_cannot_be_read_later),
+        cmocka_unit_test(state_is_read_before_it_is_updated), cmocka_unit_test(one_memory_is_not_two_states),
+        cmocka_unit_test(state_is_fed_back_from_run_to_run),  cmocka_unit_test(fed_inputs_may_be_outputs),
+        cmocka_unit_test(a_feed_of_other_extents_is_refused), cmocka_unit_test(bad_index_is_found_before_it_is_used),
+        cmocka_unit_test(symbols_are_bound_when_planning),    cmocka_unit_test(recorded_run_leaves_an_event_per_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
