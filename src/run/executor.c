@@ -266,7 +266,7 @@ qn_status qn_plan_find_bad(qn_plan *p, qn_context *context, qn_plan_bad *bad, qn
     for (int32_t i = 0; i < (int32_t)x->steps.n && bad->node < 0; i++) {
         int source = bad_source(&x->steps.at[i]);
         qn_status status = run_steps(p, pool, NULL, i, i + 1, error);
-        if (status == QN_CANCELLED) atomic_store_explicit(&p->cancelled, 0, memory_order_relaxed); /* as a run does */
+        if (status == QN_CANCELLED) qn_plan_uncancel(p); /* as a run does */
         QN_TRY(status);
         if (is_bad(&x->steps.at[i], bad)) bad->input = source;
         else bad->n_nan = bad->n_infinite = bad->first = 0;
