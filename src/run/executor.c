@@ -30,6 +30,9 @@ static qn_status list_leaves(qn_plan *p, qn_error *error) {
         l->value = (qn_val)v;
         if (qn_tensor_bytes((qn_dtype)value->probe.dtype, value->probe.rank, value->probe.d, &l->capacity) != QN_OK)
             return qn_error_set(error, QN_INVALID, "'%s' is too large", l->name);
+        l->newest = QN_ON_HOST;
+        l->device_at = p->device_leaves;
+        p->device_leaves += qn_plan_padded(l->capacity);
     }
     p->n_unset = (int32_t)p->leaves.n;
     return QN_OK;
@@ -72,6 +75,7 @@ void qn_plan_destroy(qn_plan *p) {
     qn_allocator memory = qn_memory_default();
     qn_plan_drop_specials(p);
     qn_plan_packs_destroy(p);
+    qn_device_buffer_destroy(p->device_buffer);
     if (p->memory) memory.release(memory.user, p->memory, p->memory_bytes);
     for (size_t i = 0; i < p->leaves.n; i++)
         if (p->leaves.at[i].memory) memory.release(memory.user, p->leaves.at[i].memory, p->leaves.at[i].capacity);
@@ -188,10 +192,15 @@ static qn_status run_steps(qn_plan *p, qn_pool *pool, qn_trace_ring *ring, int32
 
 static qn_status run_all(qn_plan *p, qn_pool *pool, qn_trace_ring *ring, qn_error *error) {
     if (!p->device) return run_steps(p, pool, ring, 0, (int32_t)p->current->schedule->steps.n, error);
+    QN_TRY(qn_device_memory_fetch(p, p->current, error));
     for (size_t i = 0; i < p->current->segments.n; i++) {
         qn_segment *segment = &p->current->segments.at[i];
-        if (segment->on_device) QN_TRY(qn_segment_run(p, p->current, segment, ring, error));
-        else QN_TRY(run_steps(p, pool, ring, segment->first, segment->end, error));
+        if (segment->on_device) {
+            QN_TRY(qn_segment_run(p, p->current, segment, ring, error));
+            continue;
+        }
+        qn_segment_host_writes(p, segment);
+        QN_TRY(run_steps(p, pool, ring, segment->first, segment->end, error));
     }
     return QN_OK;
 }
@@ -207,6 +216,7 @@ qn_status qn_plan_run(qn_plan *p, qn_context *context, qn_error *error) {
     if (ring) qn_run_memory_end(ring, &p->current->memory);
     qn_plan_uncancel(p);
     if (status == QN_OK && p->feeds.n) qn_plan_feed_inputs(p);
+    if (status != QN_OK) qn_segments_failed(p, p->current);
     return status;
 }
 

@@ -59,9 +59,11 @@ qn_status qn_plan_feeds_check(qn_plan *p, qn_error *error) {
 /* What a device keeps for itself has been fed there. */
 void qn_plan_feed_inputs(qn_plan *p) {
     for (size_t i = 0; i < p->feeds.n; i++) {
-        if (p->device && !p->current->feeds.at[i].on_host) continue;
-        const qn_tensor *from = source_of(p, &p->feeds.at[i]);
+        qn_feed_sides sides = p->device ? p->current->feeds.at[i] : (qn_feed_sides){0, 1};
         qn_plan_leaf *to = &p->leaves.at[p->feeds.at[i].leaf];
+        to->newest = (sides.on_device ? QN_ON_DEVICE : 0) | (sides.on_host ? QN_ON_HOST : 0);
+        if (!sides.on_host) continue;
+        const qn_tensor *from = source_of(p, &p->feeds.at[i]);
         uint64_t bytes = 0;
         qn_tensor_bytes((qn_dtype)from->dtype, from->rank, from->shape, &bytes);
         const char *at = (const char *)from->data + from->offset;

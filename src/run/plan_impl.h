@@ -18,16 +18,18 @@ typedef struct qn_plan_leaf {
     void *lent;        /* the caller's instead; read only */
     int mapped;        /* which lies in the map of a file */
     int is_set;
-    int is_updated;   /* some node writes it where it is */
-    uint64_t version; /* counts what was set, so that copies elsewhere know when they are old */
+    int is_updated;     /* some node writes it where it is */
+    uint32_t newest;    /* QN_ON_*: which sides have its newest bytes, whichever specialisation made them */
+    uint64_t device_at; /* in the device's buffer */
 } qn_plan_leaf;
 
-/* A value that crosses between host and device. */
+enum { QN_ON_HOST = 1u, QN_ON_DEVICE = 2u };
+
+/* A value that crosses between host and device, or a leaf that a segment writes. */
 typedef struct qn_transfer {
     qn_val root;
-    int32_t leaf;     /* which leaf it is, -1: none */
-    int32_t always;   /* a leaf: written by the run itself, so its version says nothing */
-    uint64_t version; /* of what the device has */
+    int32_t leaf; /* which leaf it is, -1: none */
+    int32_t sent; /* the device has this constant; a leaf that was written: the host gets it too */
 } qn_transfer;
 
 typedef QN_VEC(qn_transfer) qn_transfers;
@@ -38,14 +40,14 @@ typedef struct qn_segment {
     int32_t on_device;
     qn_program *program;
     qn_transfers in, out;
+    qn_transfers wrote; /* leaves it updates */
     const void **in_at;
     void **out_at;
     double *times; /* of the program's steps in nanoseconds, NULL: it is not timed */
 } qn_segment;
 
 typedef struct qn_device_side {
-    qn_device_buffer *buffer;
-    uint64_t bytes;
+    uint64_t bytes;   /* of the plan's buffer, leaves included */
     uint64_t *offset; /* per value: where its root lies */
     int ready;        /* programs are made */
 } qn_device_side;
@@ -73,6 +75,7 @@ typedef struct qn_special {
     int pointed;      /* descriptors aim at the plan's memory */
     QN_VEC(qn_segment) segments;
     QN_VEC(qn_feed_sides) feeds; /* as the plan's */
+    QN_VEC(int32_t) host_leaves; /* which a run looks at on the host, as they were before it */
     qn_device_side device;
     qn_run_memory memory;
 } qn_special;
@@ -104,6 +107,9 @@ struct qn_plan {
     uint32_t flags, cpu_levels;
     uint64_t memory_cap;
     qn_device *device;
+    qn_device_buffer *device_buffer;     /* leaves first, for all specialisations; behind them what one of them needs */
+    const struct qn_special *device_has; /* that one, NULL: none */
+    uint64_t device_leaves, device_most; /* bytes of the leaves; what the largest specialisation so far needs in all */
     const struct qn_pass_options *passes;
     int64_t symbols[QN_IR_MAX_SYMBOLS]; /* of the next run */
     int is_stale;                       /* symbols differ from those of `current` */
@@ -166,14 +172,20 @@ qn_status qn_plan_ready(qn_plan *p, qn_pool *pool, qn_error *error);
 qn_status qn_plan_feeds_check(qn_plan *p, qn_error *error);
 void qn_plan_feed_inputs(qn_plan *p);
 
+/* device_memory.c: the buffer, large enough for a specialisation; the newest bytes of the leaves it reads here; an output that is
+ * nowhere but there. */
+qn_status qn_device_memory_need(qn_plan *p, qn_special *x, qn_error *error);
+qn_status qn_device_memory_fetch(qn_plan *p, const qn_special *x, qn_error *error);
+int qn_device_memory_holds(const qn_plan *p, qn_val value);
+
 /* segments.c */
 qn_status qn_segments_split(qn_plan *p, qn_special *x, qn_error *error);
 qn_status qn_segments_finish(qn_plan *p, qn_special *x, qn_error *error);
 qn_status qn_segment_run(qn_plan *p, qn_special *x, qn_segment *segment, qn_trace_ring *ring, qn_error *error);
+void qn_segment_host_writes(qn_plan *p, const qn_segment *segment); /* before one runs on the host */
+void qn_segments_failed(qn_plan *p, const qn_special *x);
 void qn_segments_destroy(qn_special *x);
 /* segment_trace.c: after a run from start to end, the times of its steps into the plan and, unless it is NULL, the ring */
 qn_status qn_segment_seen(qn_special *x, qn_segment *segment, qn_trace_ring *ring, uint64_t start, uint64_t end, qn_error *error);
-/* Where a value lies on the device, when that is where its newest copy is. */
-int qn_segments_newest_on_device(const qn_plan *p, qn_val value);
 
 #endif

@@ -1,5 +1,5 @@
 /* A plan on a device. Steps are cut into runs that stay on one side; what crosses between them is worked out once, value by value, by
- * following where the newest copy of each is. Host and device use the same offsets, so a value has one number on both. */
+ * following where the newest copy of each is. Which side has the newest bytes of a leaf is told by the leaf, for all specialisations. */
 #include "run/plan_impl.h"
 
 /* ---- Cutting */
@@ -21,11 +21,13 @@ qn_status qn_segments_split(qn_plan *p, qn_special *x, qn_error *error) {
     }
     x->device.offset = qn_arena_alloc(&s->arena, s->graph->values.n, sizeof *x->device.offset);
     if (!x->device.offset) return qn_error_set(error, QN_NO_MEMORY, "no memory for a plan");
-    uint64_t at = qn_plan_padded(s->totals.arena_bytes);
+    uint64_t at = p->device_leaves + qn_plan_padded(s->totals.arena_bytes);
     for (size_t v = 0; v < s->graph->values.n; v++) {
         if (s->slots[v].root != (qn_val)v) continue;
         if (s->slots[v].storage == QN_STORAGE_ARENA) {
-            x->device.offset[v] = s->slots[v].offset;
+            x->device.offset[v] = p->device_leaves + s->slots[v].offset;
+        } else if (x->leaf_of[v] >= 0) {
+            x->device.offset[v] = p->leaves.at[x->leaf_of[v]].device_at;
         } else {
             x->device.offset[v] = at;
             at += qn_plan_padded(s->slots[v].bytes);
@@ -38,12 +40,10 @@ qn_status qn_segments_split(qn_plan *p, qn_special *x, qn_error *error) {
 
 /* ---- Following the newest copies */
 
-enum { ON_HOST = 1, ON_DEVICE = 2 };
-
 typedef struct follow {
     qn_plan *p;
     qn_special *x;
-    uint8_t *where;      /* per root: ON_HOST, ON_DEVICE or both */
+    uint8_t *where;      /* per root: QN_ON_* */
     int32_t *writer;     /* per root: the device segment that wrote it last, -1: none */
     uint8_t *host_reads; /* per root: some step on the host reads it */
 } follow;
@@ -52,19 +52,19 @@ static int add_transfer(qn_arena *arena, qn_transfers *to, qn_val root, int32_t 
     for (size_t i = 0; i < to->n; i++)
         if (to->at[i].root == root) return 1;
     if (!QN_VEC_ROOM(arena, to, 1)) return 0;
-    to->at[to->n++] = (qn_transfer){root, leaf, 0, 0};
+    to->at[to->n++] = (qn_transfer){root, leaf, 0};
     return 1;
 }
 
 static int need_on_device(follow *f, qn_segment *segment, qn_val root) {
-    if (f->where[root] & ON_DEVICE) return 1;
-    f->where[root] |= ON_DEVICE;
+    if (f->where[root] & QN_ON_DEVICE) return 1;
+    f->where[root] |= QN_ON_DEVICE;
     return add_transfer(&f->x->schedule->arena, &segment->in, root, f->x->leaf_of[root]);
 }
 
 static int need_on_host(follow *f, qn_val root) {
-    if (f->where[root] & ON_HOST) return 1;
-    f->where[root] |= ON_HOST;
+    if (f->where[root] & QN_ON_HOST) return 1;
+    f->where[root] |= QN_ON_HOST;
     return add_transfer(&f->x->schedule->arena, &f->x->segments.at[f->writer[root]].out, root, -1);
 }
 
@@ -81,8 +81,10 @@ static int follow_step(follow *f, int32_t number, const qn_plan_step *s) {
     }
     for (int i = 0; i < n->n_out; i++) {
         qn_val root = x->slots[n->out + i].root;
-        f->where[root] = segment->on_device ? ON_DEVICE : ON_HOST;
+        int32_t leaf = f->x->leaf_of[root];
+        f->where[root] = segment->on_device ? QN_ON_DEVICE : QN_ON_HOST;
         f->writer[root] = segment->on_device ? number : -1;
+        if (leaf >= 0 && !add_transfer(&f->x->schedule->arena, &segment->wrote, root, leaf)) return 0;
     }
     return 1;
 }
@@ -115,34 +117,46 @@ static int follow_feeds(follow *f) {
     for (size_t i = 0; i < f->p->feeds.n; i++) {
         qn_val from = x->slots[qn_plan_output_find(f->p, f->p->feeds.at[i].output)].root;
         qn_val to = leaf_root(f->x, f->p->feeds.at[i].leaf);
-        int on_device = (f->where[from] & ON_DEVICE) != 0;
+        int on_device = (f->where[from] & QN_ON_DEVICE) != 0;
         f->x->feeds.at[i].on_device = (uint8_t)on_device;
         f->x->feeds.at[i].on_host = (uint8_t)(!on_device || f->host_reads[to]);
         if (f->x->feeds.at[i].on_host && !need_on_host(f, from)) return 0;
-        f->where[to] = (uint8_t)((on_device ? ON_DEVICE : 0) | (f->x->feeds.at[i].on_host ? ON_HOST : 0));
+        f->where[to] = (uint8_t)((on_device ? QN_ON_DEVICE : 0) | (f->x->feeds.at[i].on_host ? QN_ON_HOST : 0));
     }
     return 1;
 }
 
-/* What the next run finds: a leaf the run changed on one side must be brought to the other, if that side wants it. */
+/* A leaf that a run changes on the device and the host reads comes back with it. What else the host reads, it finds here. */
 static int follow_leaves(follow *f) {
     const qn_schedule *x = f->x->schedule;
     for (size_t v = 0; v < x->graph->values.n; v++) {
-        if (f->x->leaf_of[v] < 0) continue;
-        if (!(f->where[v] & ON_HOST) && f->host_reads[v] && f->writer[v] >= 0 && !need_on_host(f, (qn_val)v)) return 0;
-        for (size_t i = 0; i < f->x->segments.n; i++)
-            for (size_t k = 0; k < f->x->segments.at[i].in.n; k++)
-                if (f->x->segments.at[i].in.at[k].root == (qn_val)v)
-                    f->x->segments.at[i].in.at[k].always = !(f->where[v] & ON_DEVICE);
+        int32_t leaf = f->x->leaf_of[v];
+        if (leaf < 0) continue;
+        if (!(f->where[v] & QN_ON_HOST) && f->host_reads[v] && f->writer[v] >= 0 && !need_on_host(f, (qn_val)v)) return 0;
+        int seen = f->host_reads[v];
+        for (size_t i = 0; i < x->graph->outputs.n; i++) {
+            const qn_ir_output *o = &x->graph->outputs.at[i];
+            seen |= x->slots[o->value].root == (qn_val)v && !is_kept(f->p, qn_ir_string(x->graph, o->name));
+        }
+        if (!seen) continue;
+        if (!QN_VEC_ROOM(&f->x->schedule->arena, &f->x->host_leaves, 1)) return 0;
+        f->x->host_leaves.at[f->x->host_leaves.n++] = leaf;
+    }
+    for (size_t i = 0; i < f->x->segments.n; i++) {
+        qn_segment *g = &f->x->segments.at[i];
+        for (size_t k = 0; k < g->wrote.n; k++)
+            for (size_t o = 0; o < g->out.n; o++) g->wrote.at[k].sent |= g->out.at[o].root == g->wrote.at[k].root;
     }
     return 1;
 }
 
 static int follow_all(follow *f) {
     const qn_schedule *x = f->x->schedule;
-    for (size_t i = 0; i < f->x->segments.n; i++) f->x->segments.at[i].in.n = f->x->segments.at[i].out.n = 0;
+    for (size_t i = 0; i < f->x->segments.n; i++)
+        f->x->segments.at[i].in.n = f->x->segments.at[i].out.n = f->x->segments.at[i].wrote.n = 0;
+    f->x->host_leaves.n = 0;
     for (size_t v = 0; v < x->graph->values.n; v++) {
-        f->where[v] = ON_HOST;
+        f->where[v] = QN_ON_HOST;
         f->writer[v] = -1;
     }
     for (int32_t i = 0; i < (int32_t)f->x->segments.n; i++)
@@ -206,7 +220,7 @@ static qn_status make_program(qn_plan *p, qn_special *x, int number, const recip
     for (size_t i = 0; i < g->in.n; i++) range_of(x, &g->in.at[i], &r->in[i]);
     for (size_t i = 0; i < g->out.n; i++) range_of(x, &g->out.at[i], &r->out[i]);
     qn_program_options o = {.arena_bytes = x->device.bytes,
-                            .arena = x->device.buffer,
+                            .arena = p->device_buffer,
                             .n_steps = n,
                             .steps = r->steps,
                             .n_inputs = (int)g->in.n,
@@ -240,9 +254,8 @@ static qn_status make_programs(qn_plan *p, qn_special *x, qn_arena *scratch, qn_
 }
 
 qn_status qn_segments_finish(qn_plan *p, qn_special *x, qn_error *error) {
+    QN_TRY(qn_device_memory_need(p, x, error));
     if (x->device.ready) return QN_OK;
-    if (x->device.bytes && !x->device.buffer)
-        QN_TRY(qn_device_buffer_create(p->device, x->device.bytes, &x->device.buffer, error));
     qn_arena scratch;
     qn_arena_init(&scratch, 0);
     size_t n = x->schedule->graph->values.n;
@@ -261,44 +274,52 @@ qn_status qn_segments_finish(qn_plan *p, qn_special *x, qn_error *error) {
 
 /* ---- Running */
 
-static const void *host_bytes(const qn_special *x, qn_val root) {
-    const qn_tensor *t = &x->schedule->tensors[root];
-    return t->data;
+static int is_fresh(const qn_plan *p, const qn_transfer *t) {
+    return t->leaf >= 0 ? (p->leaves.at[t->leaf].newest & QN_ON_DEVICE) != 0 : t->sent;
+}
+
+static void note_run(qn_plan *p, const qn_special *x, qn_segment *g) {
+    for (size_t i = 0; i < g->in.n; i++) {
+        qn_transfer *t = &g->in.at[i];
+        p->n_uploads += g->in_at[i] != NULL;
+        if (t->leaf >= 0) p->leaves.at[t->leaf].newest |= QN_ON_DEVICE;
+        else t->sent = x->schedule->slots[t->root].storage == QN_STORAGE_CONSTANT;
+    }
+    for (size_t i = 0; i < g->wrote.n; i++)
+        p->leaves.at[g->wrote.at[i].leaf].newest = QN_ON_DEVICE | (g->wrote.at[i].sent ? QN_ON_HOST : 0);
 }
 
 qn_status qn_segment_run(qn_plan *p, qn_special *x, qn_segment *g, qn_trace_ring *ring, qn_error *error) {
-    for (size_t i = 0; i < g->in.n; i++) {
-        qn_transfer *t = &g->in.at[i];
-        int constant = x->schedule->slots[t->root].storage == QN_STORAGE_CONSTANT;
-        uint64_t version = t->leaf >= 0 ? p->leaves.at[t->leaf].version : 1;
-        int fresh = (t->leaf >= 0 || constant) && !t->always && t->version == version;
-        g->in_at[i] = fresh ? NULL : host_bytes(x, t->root);
-    }
+    for (size_t i = 0; i < g->in.n; i++)
+        g->in_at[i] = is_fresh(p, &g->in.at[i]) ? NULL : x->schedule->tensors[g->in.at[i].root].data;
     for (size_t i = 0; i < g->out.n; i++) g->out_at[i] = x->schedule->tensors[g->out.at[i].root].data;
     uint64_t start = ring ? qn_trace_time(ring) : 0;
     QN_TRY(qn_program_run(g->program, g->in_at, g->out_at, UINT64_C(60000000000), error));
-    QN_TRY(qn_segment_seen(x, g, ring, start, ring ? qn_trace_time(ring) : 0, error));
-    for (size_t i = 0; i < g->in.n; i++) {
-        p->n_uploads += g->in_at[i] != NULL;
-        g->in.at[i].version = g->in.at[i].leaf >= 0 ? p->leaves.at[g->in.at[i].leaf].version : 1;
+    note_run(p, x, g);
+    return qn_segment_seen(x, g, ring, start, ring ? qn_trace_time(ring) : 0, error);
+}
+
+void qn_segment_host_writes(qn_plan *p, const qn_segment *g) {
+    for (size_t i = 0; i < g->wrote.n; i++) p->leaves.at[g->wrote.at[i].leaf].newest = QN_ON_HOST;
+}
+
+/* Nobody knows what a run that failed left of them on the device. Where the host still has what it began with, that counts. */
+void qn_segments_failed(qn_plan *p, const qn_special *x) {
+    for (size_t i = 0; i < x->segments.n; i++)
+        for (size_t k = 0; k < x->segments.at[i].wrote.n; k++) {
+            qn_plan_leaf *l = &p->leaves.at[x->segments.at[i].wrote.at[k].leaf];
+            if (l->newest & QN_ON_HOST) l->newest = QN_ON_HOST;
+        }
+    for (size_t i = 0; i < x->feeds.n; i++) {
+        qn_plan_leaf *l = &p->leaves.at[p->feeds.at[i].leaf];
+        if (l->newest & QN_ON_HOST) l->newest = QN_ON_HOST;
     }
-    return QN_OK;
 }
 
 void qn_segments_destroy(qn_special *x) {
-    for (size_t i = 0; i < x->segments.n; i++) qn_program_destroy(x->segments.at[i].program);
-    qn_device_buffer_destroy(x->device.buffer);
-}
-
-int qn_segments_newest_on_device(const qn_plan *p, qn_val value) {
-    const qn_special *x = p->current;
-    const qn_schedule *s = x->schedule;
-    qn_val root = s->slots[value].root;
-    int writer = -1;
-    for (size_t i = 0; i < x->segments.n && x->device.ready; i++) {
-        for (int32_t k = x->segments.at[i].first; k < x->segments.at[i].end; k++)
-            for (int d = 0; d < s->steps.at[k].call.n_dst; d++)
-                if (s->slots[s->steps.at[k].dst[d] - s->tensors].root == root) writer = x->segments.at[i].on_device;
+    for (size_t i = 0; i < x->segments.n; i++) {
+        qn_program_destroy(x->segments.at[i].program);
+        x->segments.at[i].program = NULL;
     }
-    return writer == 1;
+    x->device.ready = 0;
 }

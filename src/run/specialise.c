@@ -133,8 +133,10 @@ qn_status qn_plan_specialise(qn_plan *p, qn_error *error) {
     if (!found) {
         QN_TRY(special_create(p, &found, error));
         int at = oldest(p);
+        if (p->device_has == p->specials[at]) p->device_has = NULL;
         special_destroy(p->specials[at]);
         p->specials[at] = found;
+        if (found->device.bytes > p->device_most) p->device_most = found->device.bytes;
     }
     qn_special *before = p->current;
     p->current = found;

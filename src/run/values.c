@@ -133,7 +133,7 @@ static void note_set(qn_plan *p, qn_plan_leaf *l, const qn_tensor *from) {
     note_extents(p, l, from);
     p->n_unset -= !l->is_set;
     l->is_set = 1;
-    l->version++;
+    l->newest = QN_ON_HOST;
     qn_plan_packs_forget(p, l);
     if (l->kind == QN_VALUE_PARAM) p->memory_ready = 0;
 }
@@ -256,8 +256,8 @@ qn_status qn_plan_read(qn_plan *p, const char *output, uint64_t offset, void *to
     if (offset > whole || bytes > whole - offset)
         return qn_error_set(error, QN_INVALID, "output '%s' has %llu bytes, not %llu from %llu on", output,
                             (unsigned long long)whole, (unsigned long long)bytes, (unsigned long long)offset);
-    if (qn_segments_newest_on_device(p, v))
-        return qn_device_download(x->device.buffer, x->device.offset[v] + (uint64_t)t->offset + offset, to, bytes, error);
+    if (qn_device_memory_holds(p, v))
+        return qn_device_download(p->device_buffer, x->device.offset[v] + (uint64_t)t->offset + offset, to, bytes, error);
     if (bytes) memcpy(to, (const char *)t->data + t->offset + offset, bytes);
     return QN_OK;
 }

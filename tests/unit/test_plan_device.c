@@ -188,6 +188,105 @@ static void fed_state_stays_on_the_device(void **state) {
     qn_graph_destroy(g);
 }
 
+/* A running sum of rows, as many as there are this time: each count of rows is a specialisation, and all go on from one sum. */
+static qn_graph *running_sum(void) {
+    qn_graph *g;
+    assert_int_equal(qn_graph_create(0, &g), QN_OK);
+    int64_t rows = qn_graph_symbol(g, "rows", 1, 4, 1);
+    qn_val x = qn_graph_input(g, "x", QN_DTYPE_F32, 2, (int64_t[]){rows, 4});
+    qn_val sum = qn_graph_param(g, "sum", QN_DTYPE_F32, 1, (int64_t[]){4});
+    qn_attr_reduce at = qn_attr_reduce_default();
+    at.axes = (qn_dims){.rank = 1};
+    qn_val more = qn_graph_op(g, QN_OP_reduce, QN_REDUCE_sum, 1, &x, &at);
+    qn_graph_output(g, more, "more");
+    qn_graph_output(g, qn_graph_op(g, QN_OP_accumulate, 0, 2, (qn_val[]){sum, more}, NULL), "next");
+    qn_error e;
+    if (qn_graph_error(g, &e) != QN_OK) fail_msg("%s", e.text);
+    return g;
+}
+
+static void run_rows(qn_plan *p, int64_t rows) {
+    static const float ones[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    set(p, "x", 2, (int64_t[]){rows, 4}, ones);
+    run(p);
+}
+
+static float read_first(qn_plan *p, const char *name) {
+    float first = -1;
+    qn_error e = {QN_OK, ""};
+    if (qn_plan_read(p, name, 0, &first, sizeof first, &e) != QN_OK) fail_msg("%s", e.text);
+    return first;
+}
+
+static void state_is_one_for_all_extents(void **state) {
+    (void)state;
+    NEED_DEVICE();
+    qn_graph *g = running_sum();
+    float total = 0, zero[4] = {0};
+    for (int kept = 0; kept < 2; kept++) {
+        qn_error e = {QN_OK, ""};
+        int64_t small = 1;
+        qn_plan *p = NULL;
+        qn_plan_options o = {.size = sizeof o, .device = device, .symbols = &small}; /* a larger buffer is needed later */
+        if (qn_plan_create(g, &o, &p, &e) != QN_OK) fail_msg("%s", e.text);
+        if (kept) assert_int_equal(qn_plan_keep(p, "next", &e), QN_OK);
+        set(p, "sum", 1, (int64_t[]){4}, zero);
+        total = 0;
+        for (int i = 0; i < 12; i++) {
+            int64_t rows = 1 + i * 3 % 4;
+            if (i == 5) set(p, "sum", 1, (int64_t[]){4}, zero), total = 0;
+            run_rows(p, rows);
+            total += (float)rows;
+            assert_true(read_first(p, "next") == total);
+        }
+        assert_true(p->n_uploads < 12 + 6); /* the rows every time, the sum when it was set and when the buffer grew */
+        qn_plan_destroy(p);
+    }
+    qn_graph_destroy(g);
+}
+
+/* What is asked of a plan between runs does not cost it the state that only the device has, nor an output that is kept there. */
+static void state_outlives_new_wishes(void **state) {
+    (void)state;
+    NEED_DEVICE();
+    qn_graph *g = running_sum();
+    qn_plan *p = plan_of(g, device, 0);
+    float zero[4] = {0};
+    qn_error e = {QN_OK, ""};
+    assert_int_equal(qn_plan_keep(p, "next", &e), QN_OK);
+    set(p, "sum", 1, (int64_t[]){4}, zero);
+    run_rows(p, 3);
+    assert_int_equal(qn_plan_keep(p, "more", &e), QN_OK);
+    assert_true(read_first(p, "next") == 3);
+    run_rows(p, 2);
+    assert_true(read_first(p, "next") == 5 && read_first(p, "more") == 2);
+    qn_plan_destroy(p);
+    qn_graph_destroy(g);
+}
+
+/* A run that fails leaves what it began with, where the host has it. */
+static void a_failed_run_can_be_run_again(void **state) {
+    (void)state;
+    NEED_DEVICE();
+    qn_graph *g = running_sum();
+    qn_plan *p = plan_of(g, device, 0);
+    float zero[4] = {0};
+    qn_error e = {QN_OK, ""};
+    set(p, "sum", 1, (int64_t[]){4}, zero);
+    run_rows(p, 3);
+    qn_vulkan_inject(device, QN_VULKAN_FAULT_TIMEOUT);
+    assert_int_equal(qn_plan_run(p, NULL, &e), QN_DEVICE);
+    run(p);
+    assert_true(read_first(p, "next") == 6);
+    qn_vulkan_inject(device, QN_VULKAN_FAULT_NO_MEMORY); /* for the program of the next specialisation */
+    set(p, "x", 2, (int64_t[]){1, 4}, (float[]){1, 1, 1, 1});
+    assert_int_equal(qn_plan_run(p, NULL, &e), QN_DEVICE);
+    run(p);
+    assert_true(read_first(p, "next") == 7);
+    qn_plan_destroy(p);
+    qn_graph_destroy(g);
+}
+
 static void a_lost_device_is_a_status(void **state) {
     (void)state;
     NEED_DEVICE();
@@ -280,7 +379,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(device_and_cpu_share_a_graph),  cmocka_unit_test(unchanged_inputs_are_not_sent_again),
         cmocka_unit_test(fed_state_stays_on_the_device), cmocka_unit_test(recorded_run_shows_the_device),
-        cmocka_unit_test(a_lost_device_is_a_status),
+        cmocka_unit_test(state_is_one_for_all_extents),  cmocka_unit_test(state_outlives_new_wishes),
+        cmocka_unit_test(a_failed_run_can_be_run_again), cmocka_unit_test(a_lost_device_is_a_status),
     };
     return cmocka_run_group_tests(tests, open_once, close_once);
 }
