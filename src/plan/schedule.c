@@ -159,6 +159,23 @@ static int has_kernel(void *user, int op, int subop) {
     return o->device ? qn_vulkan_has_op(op) : !o->cpu_levels || qn_cpu_has_kernel(op);
 }
 
+/* What an input holds may be set or fed anew before an output is looked at, or fed on from it: an output that is an input, or a view
+ * of one, has a copy. */
+static qn_status own_outputs(qn_schedule *p, qn_error *error) {
+    qn_graph *g = p->graph;
+    for (size_t i = 0; i < g->outputs.n; i++) {
+        qn_val v = g->outputs.at[i].value, root = v;
+        while (g->values.at[root].kind == QN_VALUE_RESULT && qn_op_describe(g->nodes.at[g->values.at[root].node].op)->is_view)
+            root = qn_ir_sources(g, &g->nodes.at[g->values.at[root].node])[0];
+        if (g->values.at[root].kind != QN_VALUE_INPUT) continue;
+        qn_val copy = qn_graph_op(g, QN_OP_cont, 0, 1, &v, NULL);
+        if (copy == QN_VAL_NONE) return qn_graph_error(g, error);
+        g->outputs.at[i].value = copy;
+        p->totals.n_copies++;
+    }
+    return QN_OK;
+}
+
 /* Bound, optimised, laid out: each a graph made of the one before. */
 static qn_status make_graph(qn_schedule *p, const qn_graph *graph, const qn_schedule_options *o, qn_error *error) {
     qn_graph *bound = NULL, *better = NULL;
@@ -174,6 +191,7 @@ static qn_status make_graph(qn_schedule *p, const qn_graph *graph, const qn_sche
     for (size_t k = 0; better && status == QN_OK && k < better->nodes.n;
          k++) /* those of the layout pass; the others are rewritten */
         p->totals.n_copies += better->nodes.at[k].op == QN_OP_cont;
+    if (status == QN_OK && !o->is_body) status = own_outputs(p, error);
     qn_graph_destroy(bound);
     qn_graph_destroy(better);
     return status;

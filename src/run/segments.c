@@ -116,12 +116,15 @@ static int follow_feeds(follow *f) {
     const qn_schedule *x = f->x->schedule;
     for (size_t i = 0; i < f->p->feeds.n; i++) {
         qn_val from = x->slots[qn_plan_output_find(f->p, f->p->feeds.at[i].output)].root;
-        qn_val to = leaf_root(f->x, f->p->feeds.at[i].leaf);
-        int on_device = (f->where[from] & QN_ON_DEVICE) != 0;
-        f->x->feeds.at[i].on_device = (uint8_t)on_device;
-        f->x->feeds.at[i].on_host = (uint8_t)(!on_device || f->host_reads[to]);
-        if (f->x->feeds.at[i].on_host && !need_on_host(f, from)) return 0;
-        f->where[to] = (uint8_t)((on_device ? QN_ON_DEVICE : 0) | (f->x->feeds.at[i].on_host ? QN_ON_HOST : 0));
+        qn_feed_sides *sides = &f->x->feeds.at[i];
+        sides->on_device = (f->where[from] & QN_ON_DEVICE) != 0;
+        sides->on_host = !sides->on_device || f->host_reads[leaf_root(f->x, f->p->feeds.at[i].leaf)];
+        if (sides->on_host && !need_on_host(f, from)) return 0;
+    }
+    for (size_t i = 0; i < f->p->feeds.n; i++) { /* not before: a fed input may be where an output lies */
+        const qn_feed_sides *sides = &f->x->feeds.at[i];
+        f->where[leaf_root(f->x, f->p->feeds.at[i].leaf)] = (uint8_t)((sides->on_device ? QN_ON_DEVICE : 0) |
+                                                                      (sides->on_host ? QN_ON_HOST : 0));
     }
     return 1;
 }
@@ -179,8 +182,8 @@ static void range_of(const qn_special *x, const qn_transfer *t, qn_device_range 
 
 static void add_feed_steps(const qn_plan *p, const qn_special *x, qn_device_step *steps, qn_tensor *tensors, int *n) {
     for (size_t i = 0; i < p->feeds.n; i++) {
-        if (!x->feeds.at[i].on_device) continue;
         qn_val from = qn_plan_output_find(p, p->feeds.at[i].output), to = leaf_root(x, p->feeds.at[i].leaf);
+        if (!x->feeds.at[i].on_device || x->schedule->slots[from].root == to) continue; /* updated where it is */
         qn_device_step *s = &steps[(*n)++];
         memset(s, 0, sizeof *s);
         s->op = QN_OP_cont;

@@ -88,7 +88,7 @@ uint64_t qn_plan_host_bytes(const qn_plan *p, const qn_schedule *s) {
 static qn_status check_cap(const qn_plan *p, qn_special *x, qn_error *error) {
     qn_plan_totals *t = &x->schedule->totals;
     t->host_bytes = qn_plan_host_bytes(p, x->schedule);
-    t->device_bytes = x->device.bytes;
+    t->device_bytes = x->device.bytes && x->device.bytes < p->device_most ? p->device_most : x->device.bytes;
     if (!p->memory_cap || (t->host_bytes <= p->memory_cap && t->device_bytes <= p->memory_cap)) return QN_OK;
     return qn_error_set(
         error, QN_NO_MEMORY,

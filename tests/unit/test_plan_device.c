@@ -287,6 +287,64 @@ static void a_failed_run_can_be_run_again(void **state) {
     qn_graph_destroy(g);
 }
 
+/* Inputs that are outputs as well, handed on from one to the next and round in a circle: each gets what the run began with, whatever
+ * the order of the feeds, and an output shows what its run had. `told` is also read on the host. */
+static void fed_inputs_are_handed_on(void **state) {
+    (void)state;
+    static const char *const names[] = {"a", "b", "c"}, *const now[] = {"a_now", "b_now", "c_now"};
+    for (int on = 0; on < 2; on++) {
+        if (on) NEED_DEVICE();
+        qn_graph *g;
+        qn_error e = {QN_OK, ""};
+        int64_t n = 2;
+        qn_val v[3];
+        qn_attr_map_custom1 at = qn_attr_map_custom1_default();
+        at.fn = double_it;
+        assert_int_equal(qn_graph_create(0, &g), QN_OK);
+        for (int i = 0; i < 3; i++) {
+            v[i] = qn_graph_input(g, names[i], QN_DTYPE_F32, 1, &n);
+            qn_graph_output(g, v[i], now[i]);
+        }
+        qn_val told = qn_graph_op(g, QN_OP_map_custom1, 0, 1, &v[1], &at);
+        qn_graph_output(g, qn_graph_op(g, QN_OP_add, 0, 2, (qn_val[]){v[0], told}, NULL), "y");
+        qn_plan *p = plan_of(g, on ? device : NULL, 0);
+        for (int i = 0; i < 3; i++) {
+            set(p, names[i], 1, &n, (float[]){(float)(1 << 4 * i), 0});
+            assert_int_equal(qn_plan_feed(p, now[i], names[(i + 1) % 3], &e), QN_OK);
+        }
+        for (int round = 0; round < 5; round++) {
+            float a = (float)(1 << 4 * ((3 - round % 3) % 3)), b = (float)(1 << 4 * ((4 - round % 3) % 3));
+            run(p);
+            assert_true(read_first(p, "a_now") == a && output(p, "a_now")[0] == a && read_first(p, "b_now") == b);
+            assert_true(read_first(p, "y") == a + 2 * b);
+        }
+        qn_plan_destroy(p);
+        qn_graph_destroy(g);
+    }
+}
+
+/* State that is an input, updated where it is and fed to itself, as it would be without saying so. */
+static void state_may_be_fed_to_itself(void **state) {
+    (void)state;
+    NEED_DEVICE();
+    qn_graph *g;
+    qn_error e = {QN_OK, ""};
+    int64_t n = 2;
+    assert_int_equal(qn_graph_create(0, &g), QN_OK);
+    qn_val sum = qn_graph_input(g, "sum", QN_DTYPE_F32, 1, &n), x = qn_graph_input(g, "x", QN_DTYPE_F32, 1, &n);
+    qn_graph_output(g, qn_graph_op(g, QN_OP_accumulate, 0, 2, (qn_val[]){sum, x}, NULL), "next");
+    qn_plan *p = plan_of(g, device, 0);
+    assert_int_equal(qn_plan_feed(p, "next", "sum", &e), QN_OK);
+    set(p, "sum", 1, &n, (float[]){0, 0});
+    set(p, "x", 1, &n, (float[]){1, 2});
+    for (int i = 1; i < 4; i++) {
+        run(p);
+        assert_true(read_first(p, "next") == (float)i);
+    }
+    qn_plan_destroy(p);
+    qn_graph_destroy(g);
+}
+
 static void a_lost_device_is_a_status(void **state) {
     (void)state;
     NEED_DEVICE();
@@ -380,7 +438,8 @@ int main(void) {
         cmocka_unit_test(device_and_cpu_share_a_graph),  cmocka_unit_test(unchanged_inputs_are_not_sent_again),
         cmocka_unit_test(fed_state_stays_on_the_device), cmocka_unit_test(recorded_run_shows_the_device),
         cmocka_unit_test(state_is_one_for_all_extents),  cmocka_unit_test(state_outlives_new_wishes),
-        cmocka_unit_test(a_failed_run_can_be_run_again), cmocka_unit_test(a_lost_device_is_a_status),
+        cmocka_unit_test(a_failed_run_can_be_run_again), cmocka_unit_test(fed_inputs_are_handed_on),
+        cmocka_unit_test(state_may_be_fed_to_itself),    cmocka_unit_test(a_lost_device_is_a_status),
     };
     return cmocka_run_group_tests(tests, open_once, close_once);
 }
