@@ -10,6 +10,7 @@ typedef struct attend_block {
     uint32_t batches, heads, queries, keys, group, d_q, d_v, lanes, kind, window;
     int32_t offset;
     float scale, cap;
+    uint32_t key_heads;
 } attend_block;
 
 enum { FORWARD, KEEP, FOR_QUERIES, FOR_KEYS, ROWS = 4, WIDE = 256, SHARED = 20480, BIAS = 4 };
@@ -58,13 +59,14 @@ static qn_status fill_numbers(qn_vk_pack *p, attend *a) {
     int place = at->layout ? 2 : 1, head = 3 - place;
     QN_TRY(qn_vk_extent(p, qn_ne(a->q, 3), &b->batches));
     QN_TRY(qn_vk_extent(p, qn_ne(a->q, head), &b->heads));
+    QN_TRY(qn_vk_extent(p, qn_ne(a->k, head), &b->key_heads));
     QN_TRY(qn_vk_extent(p, qn_ne(a->q, place), &b->queries));
     QN_TRY(qn_vk_extent(p, qn_ne(a->k, place), &b->keys));
     QN_TRY(qn_vk_extent(p, qn_ne(a->q, 0), &b->d_q));
     QN_TRY(qn_vk_extent(p, qn_ne(a->v, 0), &b->d_v));
     if (b->d_q > WIDE || b->d_v > WIDE) return qn_vk_refuse(p, "no kernel for heads of more than 256 channels");
     if ((double)b->batches * b->heads * b->queries > (double)INT32_MAX / 8) return qn_vk_refuse(p, "too many queries");
-    b->group = qn_ne(a->k, head) ? b->heads / (uint32_t)qn_ne(a->k, head) : 1;
+    b->group = b->key_heads ? b->heads / b->key_heads : 1;
     if (!b->group) b->group = 1;
     b->lanes = 1;
     while (b->lanes < b->d_q || b->lanes < b->d_v) b->lanes *= 2;
@@ -96,8 +98,7 @@ static uint32_t type_or_f32(const qn_tensor *t) { return t ? qn_vk_type_of(t->dt
 /* One pass; out and other are where it writes. */
 static qn_status pass(qn_vk_pack *p, const attend *a, uint32_t fn, const qn_tensor *out, const qn_tensor *other) {
     attend_block b = a->b;
-    uint64_t where, rows = fn == FOR_KEYS ? b.keys : b.queries,
-                    heads = fn == FOR_KEYS ? (b.heads + b.group - 1) / b.group : b.heads;
+    uint64_t where, rows = fn == FOR_KEYS ? b.keys : b.queries, heads = fn == FOR_KEYS ? b.key_heads : b.heads;
     const qn_tensor *types[7] = {a->q, a->k, a->v, a->mask, a->g, out, other};
     for (int i = 0; i < 7; i++) p->out->spec.tile[i] = type_or_f32(types[i]);
     if (p->out->spec.tile[5] > QN_VK_BF16 || p->out->spec.tile[6] > QN_VK_BF16)

@@ -78,7 +78,17 @@ static void gradients_agree(void **state) {
     }
 }
 
+/* Keys that no query looks at have gradients all the same: zeros. */
+static void gradients_without_heads_are_zero(void **state) {
+    NEED_DEVICE(state);
+    qn_attr_attention_back at = qn_attr_attention_back_default();
+    help_case c = {.op = QN_OP_attention_back, .attr = &at, .n_src = 4, .bound = bound, .n_dst = 3};
+    for (int i = 0; i < 4; i++) c.src[i] = (help_item){F32, 4, {2, i % 3 ? 2 : 0, 3, 4}, DENSE, -1, 1, 0};
+    help_compare(BENCH(state), &c);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(attention_agrees), cmocka_unit_test(gradients_agree)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(attention_agrees), cmocka_unit_test(gradients_agree),
+                                       cmocka_unit_test(gradients_without_heads_are_zero)};
     return cmocka_run_group_tests(tests, open_group, close_group);
 }

@@ -226,7 +226,7 @@ void by_keys(uint b, uint kh, uint j0) {
 
 void main() {
     B = Block(address(0));
-    uint rows = FN == 3 ? B.keys : B.queries, heads = FN == 3 ? (B.heads + B.group - 1) / B.group : B.heads;
+    uint rows = FN == 3 ? B.keys : B.queries, heads = FN == 3 ? B.key_heads : B.heads;
     uint fours = (rows + ROWS - 1) / ROWS, number = group(), b = number / (fours * heads), rest = number - b * fours * heads;
     if (b >= B.batches) return;
     if (FN == 3) by_keys(b, rest / fours, rest % fours * ROWS);

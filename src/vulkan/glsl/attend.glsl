@@ -14,6 +14,7 @@ layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Blo
     uint batches, heads, queries, keys, group, d_q, d_v, lanes, kind, window;
     int offset;
     float scale, cap;
+    uint key_heads;
 };
 
 int64_t base_of(int s1, int s2, int s3, uint b, uint h, uint i) { return int64_t(i) * s1 + int64_t(h) * s2 + int64_t(b) * s3; }
