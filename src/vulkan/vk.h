@@ -89,6 +89,7 @@ enum { QN_VK_DISPATCHES = 16 }; /* of one step at most */
 typedef struct qn_vk_pack {
     const struct qn_vk_device *device;
     const qn_checked_step *step;
+    int asks;          /* tensors have no data yet: which of them lie in one place is not known */
     uint64_t arena;    /* device address */
     char *block;       /* the parameter block, mapped */
     uint64_t block_at; /* its device address; the first word is the status word */

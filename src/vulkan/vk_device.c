@@ -23,7 +23,7 @@ static void describe(const qn_device *device, qn_device_info *info) {
 
 static qn_status supports(qn_device *device, const qn_checked_step *step, qn_error *error) {
     qn_vk_dispatch list[QN_VK_DISPATCHES];
-    qn_vk_pack pack = {.device = (const qn_vk_device *)device, .step = step, .list = list, .error = error};
+    qn_vk_pack pack = {.device = (const qn_vk_device *)device, .step = step, .asks = 1, .list = list, .error = error};
     return qn_vk_translate(&pack);
 }
 

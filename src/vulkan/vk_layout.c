@@ -65,6 +65,10 @@ void qn_vk_pack_numbers(qn_vk_pack *p) {
 
 uint64_t qn_vk_address(const qn_vk_pack *p, const qn_tensor *t) { return p->arena + (uintptr_t)t->data + (uint64_t)t->offset; }
 
+int qn_vk_apart(const qn_vk_pack *p, const qn_tensor *a, const qn_tensor *y) {
+    return p->asks || qn_vk_address(p, a) != qn_vk_address(p, y);
+}
+
 static int64_t element_stride(const qn_tensor *t, int k) {
     return qn_ne(t, k) > 1 ? qn_nb(t, k) / qn_dtype_describe((qn_dtype)t->dtype)->bytes : 0;
 }

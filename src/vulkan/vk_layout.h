@@ -70,6 +70,8 @@ void *qn_vk_take_block(qn_vk_pack *p, uint64_t bytes, uint64_t *address);
 /* The op's f32 attributes, in the order of the table, into p[0..]. */
 void qn_vk_pack_numbers(qn_vk_pack *p);
 uint64_t qn_vk_address(const qn_vk_pack *p, const qn_tensor *t);
+/* Whether y is not in the place of a, so that it must be copied there first; yes while that is not known. */
+int qn_vk_apart(const qn_vk_pack *p, const qn_tensor *a, const qn_tensor *y);
 /* Stride of the k-th axis from the end in elements, 0 where the extent is 1. Rejects what does not fit. */
 qn_status qn_vk_stride(qn_vk_pack *p, const qn_tensor *t, int k, int32_t *stride);
 /* Four axes and 32-bit extents are what kernels take that know their axes. */

@@ -137,7 +137,7 @@ static qn_status pack_add(qn_vk_pack *p, const slices *x, int from_zero) {
 
 /* A copy of `a` in y first, unless y is a. Ends with a dispatch of `shader` begun. */
 static qn_status copy_first(qn_vk_pack *p, const qn_tensor *y, const qn_tensor *a, const char *shader) {
-    if (qn_vk_address(p, y) == qn_vk_address(p, a)) return qn_vk_begin_dispatch(p, shader, 0, 0);
+    if (!qn_vk_apart(p, a, y)) return qn_vk_begin_dispatch(p, shader, 0, 0);
     QN_TRY(qn_vk_sub_step(p, &(qn_vk_sub){.op = QN_OP_cpy, .src = {a}, .dst = {y}}));
     return qn_vk_begin_dispatch(p, shader, 0, 1);
 }

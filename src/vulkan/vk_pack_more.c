@@ -52,7 +52,7 @@ qn_status qn_vk_pack_rope_table(qn_vk_pack *p, uint32_t fn) {
     qn_vk_push *push;
     qn_tensor turned;
     int32_t step_c, step_s;
-    int copied = qn_vk_address(p, x) != qn_vk_address(p, y);
+    int copied = qn_vk_apart(p, x, y);
     if (copied) QN_TRY(qn_vk_sub_step(p, &(qn_vk_sub){.op = QN_OP_cpy, .src = {x}, .dst = {y}}));
     QN_TRY(qn_vk_begin_dispatch(p, "rope_table", fn, copied));
     QN_TRY(with_heads(p, y, at->head_dim, &turned));
