@@ -89,7 +89,8 @@ qn_status qn_vk_byte_stride(qn_vk_pack *p, const qn_tensor *t, int k, int32_t *s
 
 static void fill_axes(axes *x, const qn_vk_fold *f) {
     memset(x, 0, sizeof *x);
-    x->rank = f->shape->rank;
+    x->rank = f->shape->rank > f->keep ? f->shape->rank
+                                       : f->keep; /* ones in front may be left out; operands have more along them */
     x->operands = f->n;
     for (int k = 0; k < x->rank; k++) {
         x->n[k] = x->m[k] = qn_ne(f->shape, k);

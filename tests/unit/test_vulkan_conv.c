@@ -153,12 +153,25 @@ static void pools_agree(void **state) {
         }
 }
 
+/* One window high: the result is a row, and may be told as one. */
+static void pools_agree_without_ones_in_front(void **state) {
+    NEED_DEVICE(state);
+    for (int f = 0; f < QN_REDUCE_COUNT; f++) {
+        qn_attr_pool at = qn_attr_pool_default();
+        at.kernel = list((int64_t[]){4, 2}, 2);
+        help_case c = {.op = QN_OP_pool, .subop = f, .attr = &at, .n_src = 1, .bound = 1e-7, .bare = 1};
+        c.src[0] = item(F32, 2, (int64_t[]){4, 3}, DENSE);
+        help_compare(BENCH(state), &c);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(convolutions_agree),
         cmocka_unit_test(transposed_convolutions_agree),
         cmocka_unit_test(weight_gradients_agree),
         cmocka_unit_test(pools_agree),
+        cmocka_unit_test(pools_agree_without_ones_in_front),
     };
     return cmocka_run_group_tests(tests, open_group, close_group);
 }

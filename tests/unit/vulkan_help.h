@@ -39,6 +39,7 @@ typedef struct help_case {
     int n_dst;      /* 0: all that the op infers */
     int n_state;    /* the first outputs lie over the first sources */
     uint32_t flags; /* QN_TENSOR_* of the first source */
+    int bare;       /* outputs have no axes of one in front */
 } help_case;
 
 typedef struct help_bench {
@@ -99,6 +100,14 @@ static inline uint64_t help_place(qn_tensor *t, qn_dtype dtype, int rank, const 
         t->stride[rank - 1] = -bytes;
     }
     return next > 0 ? (uint64_t)next : 0;
+}
+
+static inline void help_leave_ones_out(qn_tensor *t) {
+    while (t->rank > 1 && t->shape[0] == 1) {
+        t->rank--;
+        memmove(t->shape, t->shape + 1, (size_t)t->rank * sizeof *t->shape);
+        memmove(t->stride, t->stride + 1, (size_t)t->rank * sizeof *t->stride);
+    }
 }
 
 /* Blocks, dense. */
@@ -184,6 +193,7 @@ static inline uint64_t help_tensors(help_bench *b, help_case *c, qn_tensor *t) {
         y->data = QN_AT(at);
         y->size = bytes;
         at += (bytes + 127) / 64 * 64;
+        if (c->bare) help_leave_ones_out(y);
     }
     assert_true(at <= HELP_ARENA);
     for (uint64_t i = 0; i < at; i++) b->host[i] = (char)(i * 37 + 11);
