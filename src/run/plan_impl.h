@@ -40,6 +40,7 @@ typedef struct qn_segment {
     int32_t on_device;
     qn_program *program;
     qn_transfers in, out;
+    qn_transfers loads; /* params it reads: they change seldom, so they are sent by themselves and take no room in its program */
     qn_transfers wrote; /* leaves it updates */
     const void **in_at;
     void **out_at;

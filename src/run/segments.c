@@ -59,7 +59,8 @@ static int add_transfer(qn_arena *arena, qn_transfers *to, qn_val root, int32_t 
 static int need_on_device(follow *f, qn_segment *segment, qn_val root) {
     if (f->where[root] & QN_ON_DEVICE) return 1;
     f->where[root] |= QN_ON_DEVICE;
-    return add_transfer(&f->x->schedule->arena, &segment->in, root, f->x->leaf_of[root]);
+    int is_param = f->x->schedule->slots[root].storage == QN_STORAGE_PARAM;
+    return add_transfer(&f->x->schedule->arena, is_param ? &segment->loads : &segment->in, root, f->x->leaf_of[root]);
 }
 
 static int need_on_host(follow *f, qn_val root) {
@@ -155,8 +156,10 @@ static int follow_leaves(follow *f) {
 
 static int follow_all(follow *f) {
     const qn_schedule *x = f->x->schedule;
-    for (size_t i = 0; i < f->x->segments.n; i++)
-        f->x->segments.at[i].in.n = f->x->segments.at[i].out.n = f->x->segments.at[i].wrote.n = 0;
+    for (size_t i = 0; i < f->x->segments.n; i++) {
+        qn_segment *g = &f->x->segments.at[i];
+        g->in.n = g->out.n = g->loads.n = g->wrote.n = 0;
+    }
     f->x->host_leaves.n = 0;
     for (size_t v = 0; v < x->graph->values.n; v++) {
         f->where[v] = QN_ON_HOST;
@@ -292,11 +295,25 @@ static void note_run(qn_plan *p, const qn_special *x, qn_segment *g) {
         p->leaves.at[g->wrote.at[i].leaf].newest = QN_ON_DEVICE | (g->wrote.at[i].sent ? QN_ON_HOST : 0);
 }
 
+static qn_status load_params(qn_plan *p, const qn_special *x, const qn_segment *g, qn_error *error) {
+    for (size_t i = 0; i < g->loads.n; i++) {
+        const qn_transfer *t = &g->loads.at[i];
+        qn_device_range to;
+        if (is_fresh(p, t)) continue;
+        range_of(x, t, &to);
+        QN_TRY(qn_device_upload(p->device_buffer, to.offset, x->schedule->tensors[t->root].data, to.bytes, error));
+        p->leaves.at[t->leaf].newest |= QN_ON_DEVICE;
+        p->n_uploads++;
+    }
+    return QN_OK;
+}
+
 qn_status qn_segment_run(qn_plan *p, qn_special *x, qn_segment *g, qn_trace_ring *ring, qn_error *error) {
     for (size_t i = 0; i < g->in.n; i++)
         g->in_at[i] = is_fresh(p, &g->in.at[i]) ? NULL : x->schedule->tensors[g->in.at[i].root].data;
     for (size_t i = 0; i < g->out.n; i++) g->out_at[i] = x->schedule->tensors[g->out.at[i].root].data;
     uint64_t start = ring ? qn_trace_time(ring) : 0;
+    QN_TRY(load_params(p, x, g, error));
     QN_TRY(qn_program_run(g->program, g->in_at, g->out_at, UINT64_C(60000000000), error));
     note_run(p, x, g);
     return qn_segment_seen(x, g, ring, start, ring ? qn_trace_time(ring) : 0, error);

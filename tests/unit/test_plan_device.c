@@ -151,6 +151,7 @@ static void unchanged_inputs_are_not_sent_again(void **state) {
     set(p, "x", 2, (int64_t[]){4, 8}, x);
     run(p);
     assert_int_equal(second, 1);
+    assert_int_equal(p->current->segments.at[0].program->n_inputs, 1); /* a param has no room in it, to be sent once */
     assert_int_equal(p->n_uploads - first - second, 2);
     qn_plan_destroy(p);
     qn_graph_destroy(g);
