@@ -106,7 +106,8 @@ QN_API qn_status qn_plan_keep(qn_plan *plan, const char *output, qn_error *error
 /* `bytes` bytes of a dense output from `offset` on, wherever it is. */
 QN_API qn_status qn_plan_read(qn_plan *plan, const char *output, uint64_t offset, void *to, uint64_t bytes, qn_error *error);
 /* Makes what an output holds the next run's input, without leaving the plan or its device: state carried from run to run. Both must have
- * the same extents in every run. The output may be an input itself, but not so that inputs are fed in a circle. */
+ * the same extents in every run. The output may be an input itself; inputs that are updated in place cannot be fed to each other in a
+ * circle. */
 QN_API qn_status qn_plan_feed(qn_plan *plan, const char *output, const char *input, qn_error *error);
 
 /* The first value that is not finite. */

@@ -32,7 +32,7 @@ static qn_status list_leaves(qn_plan *p, qn_error *error) {
             return qn_error_set(error, QN_INVALID, "'%s' is too large", l->name);
         l->newest = QN_ON_HOST;
         l->device_at = p->device_leaves;
-        p->device_leaves += qn_plan_padded(l->capacity);
+        p->device_leaves = qn_plan_sum(p->device_leaves, qn_plan_padded(l->capacity));
     }
     p->n_unset = (int32_t)p->leaves.n;
     return QN_OK;

@@ -1,5 +1,5 @@
-/* Outputs that are the next run's inputs. An output may itself be an input, or a view of one, that is fed as well: each is copied before
- * something else is written over it. */
+/* Outputs that are the next run's inputs. An output may lie in an input, which is updated in place, and which is fed as well: each is
+ * copied before something else is written over it. */
 #include "run/plan_impl.h"
 
 static const qn_tensor *source_of(const qn_plan *p, const qn_plan_feed_pair *f) {
@@ -39,8 +39,11 @@ static qn_status put_in_order(qn_plan *p, qn_error *error) {
     for (size_t done = 0; done < p->feeds.n; done++) {
         size_t next = find_free(p, done);
         if (next == p->feeds.n)
-            return qn_error_set(error, QN_INVALID, "output '%s' is an input that is fed, and inputs fed in a circle cannot be",
-                                p->feeds.at[done].output);
+            return qn_error_set(
+                error, QN_INVALID,
+                "output '%s' lies in an input that is fed, and inputs that are updated in place cannot be fed to each other in "
+                "a circle",
+                p->feeds.at[done].output);
         if (next == done) continue;
         qn_plan_feed_pair moved = p->feeds.at[next];
         memmove(&p->feeds.at[done + 1], &p->feeds.at[done], (next - done) * sizeof moved);

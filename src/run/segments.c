@@ -21,7 +21,7 @@ qn_status qn_segments_split(qn_plan *p, qn_special *x, qn_error *error) {
     }
     x->device.offset = qn_arena_alloc(&s->arena, s->graph->values.n, sizeof *x->device.offset);
     if (!x->device.offset) return qn_error_set(error, QN_NO_MEMORY, "no memory for a plan");
-    uint64_t at = p->device_leaves + qn_plan_padded(s->totals.arena_bytes);
+    uint64_t at = qn_plan_sum(p->device_leaves, qn_plan_padded(s->totals.arena_bytes));
     for (size_t v = 0; v < s->graph->values.n; v++) {
         if (s->slots[v].root != (qn_val)v) continue;
         if (s->slots[v].storage == QN_STORAGE_ARENA) {
@@ -30,7 +30,7 @@ qn_status qn_segments_split(qn_plan *p, qn_special *x, qn_error *error) {
             x->device.offset[v] = p->leaves.at[x->leaf_of[v]].device_at;
         } else {
             x->device.offset[v] = at;
-            at += qn_plan_padded(s->slots[v].bytes);
+            at = qn_plan_sum(at, qn_plan_padded(s->slots[v].bytes));
         }
     }
     for (size_t v = 0; v < s->graph->values.n; v++) x->device.offset[v] = x->device.offset[s->slots[v].root];
