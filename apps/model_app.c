@@ -12,9 +12,39 @@ int model_fail(const char *verb, const char *text) {
     return APP_FAILED;
 }
 
+static int is_one_file(const char *path, const struct stat *out) {
+    struct stat s;
+    return stat(path, &s) == 0 && s.st_dev == out->st_dev && s.st_ino == out->st_ino;
+}
+
+/* NAME-00001-of-00003.gguf is read with the others of its number. */
+static int is_shard(const char *in, const struct stat *out) {
+    enum { TAIL = 20, DIGITS = 5 };
+    char path[4096];
+    size_t n = strlen(in), stem = n > TAIL ? n - TAIL : 0;
+    int first = 0, count = 0, end = 0;
+    if (!stem || n >= sizeof path || sscanf(in + stem, "-%5d-of-%5d.gguf%n", &first, &count, &end) != 2 || end != TAIL) return 0;
+    for (int i = 1; i <= count; i++) {
+        snprintf(path, sizeof path, "%.*s-%0*d%s", (int)stem, in, DIGITS, i, in + stem + 1 + DIGITS);
+        if (is_one_file(path, out)) return 1;
+    }
+    return 0;
+}
+
+/* A folder is read for its weights, settings and words, and often has a converted model beside them. */
+static int is_of_folder(const char *in, const char *out) {
+    const char *name = strrchr(out, '/');
+    struct stat in_folder, of_out;
+    size_t n = strlen(out);
+    char folder[4096];
+    if (stat(in, &in_folder) != 0 || !S_ISDIR(in_folder.st_mode) || (n > 5 && strcmp(out + n - 5, ".gguf") == 0)) return 0;
+    snprintf(folder, sizeof folder, "%.*s", name ? (int)(name - out + 1) : 1, name ? out : ".");
+    return stat(folder, &of_out) == 0 && of_out.st_dev == in_folder.st_dev && of_out.st_ino == in_folder.st_ino;
+}
+
 int model_is_same(const char *verb, const char *in, const char *out) {
-    struct stat a, b;
-    if (!in || !out || stat(in, &a) != 0 || stat(out, &b) != 0 || a.st_dev != b.st_dev || a.st_ino != b.st_ino) return 0;
+    struct stat s;
+    if (!in || !out || stat(out, &s) != 0 || !(is_one_file(in, &s) || is_shard(in, &s) || is_of_folder(in, out))) return 0;
     fprintf(stderr, "quern %s: %s is what is read; give the output another name\n", verb, out);
     return 1;
 }

@@ -29,7 +29,8 @@ int model_options(int argc, char **argv, const char *help, const model_flag *fla
 /* "quern VERB: text", the exit code for a failure. */
 int model_fail(const char *verb, const char *text);
 
-/* Whether `out` is the file `in`, by whatever name; the sentence is said. What would be read must not be written over. */
+/* Whether `out` is the file `in`, by whatever name, one of its shards, or what lies in the folder `in` and is no GGUF; the sentence is
+ * said. What would be read must not be written over. */
 int model_is_same(const char *verb, const char *in, const char *out);
 
 /* ---- Long work */

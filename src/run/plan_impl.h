@@ -124,6 +124,7 @@ struct qn_plan {
     void *memory;              /* arena and scratch of whichever schedule runs */
     uint64_t memory_bytes;
     int memory_ready;   /* every leaf and pack of `current` has memory and data */
+    int is_shown;       /* outputs of `current` lie in the memory there is */
     uint64_t n_uploads; /* to the device, so far */
     int is_traced;      /* some run was recorded: programs made from now on time their steps */
     _Atomic int cancelled;

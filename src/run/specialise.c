@@ -147,5 +147,6 @@ qn_status qn_plan_specialise(qn_plan *p, qn_error *error) {
     found->used = ++p->clock;
     p->is_stale = 0;
     p->memory_ready = 0;
+    p->is_shown &= found == before;
     return QN_OK;
 }

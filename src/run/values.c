@@ -38,6 +38,7 @@ static qn_status need_arena(qn_plan *p, qn_error *error) {
     qn_allocator memory = qn_memory_default();
     if (p->memory) memory.release(memory.user, p->memory, p->memory_bytes);
     p->memory = NULL;
+    p->is_shown = 0;
     QN_TRY(allocate(&p->memory, bytes, "the arena", error));
     memset(p->memory, 0, bytes);
     p->memory_bytes = bytes ? bytes : 1;
@@ -54,6 +55,7 @@ static qn_status need_packs(qn_plan *p, qn_pool *pool, int *waiting, qn_error *e
         qn_schedule_point(s, p->memory, (char *)p->memory + arena, leaf_at, p);
         p->current->pointed = 1;
     }
+    p->is_shown = 1;
     *waiting = qn_plan_packs_fill(p, pool);
     return QN_OK;
 }
@@ -219,11 +221,16 @@ static int is_kept(const qn_plan *p, const char *name) {
     return 0;
 }
 
+/* Or a run failed before it had memory for the extents it came with, and what there was before it is gone. */
+static qn_status not_run(const char *output, qn_error *error) {
+    return qn_error_set(error, QN_INVALID, "output '%s': the plan has not run yet with these extents", output);
+}
+
 qn_status qn_plan_output(const qn_plan *p, const char *name, qn_tensor *tensor, qn_error *error) {
     qn_val v;
     if (!tensor) return qn_error_set(error, QN_ARGUMENT, "a plan and room for a tensor are needed");
     QN_TRY(find_output(p, name, &v, error));
-    if (!p->memory) return qn_error_set(error, QN_INVALID, "output '%s': the plan has not run yet", name);
+    if (!p->is_shown) return not_run(name, error);
     if (p->device && is_kept(p, name))
         return qn_error_set(error, QN_INVALID, "output '%s' is kept on the device: qn_plan_read fetches it", name);
     *tensor = p->current->schedule->tensors[v];
@@ -251,7 +258,7 @@ qn_status qn_plan_read(qn_plan *p, const char *output, uint64_t offset, void *to
     const qn_tensor *t = &x->schedule->tensors[v];
     uint64_t whole = 0;
     qn_tensor_bytes((qn_dtype)t->dtype, t->rank, t->shape, &whole);
-    if (!p->memory) return qn_error_set(error, QN_INVALID, "output '%s': the plan has not run yet", output);
+    if (!p->is_shown) return not_run(output, error);
     if (!qn_tensor_is_contiguous(t)) return qn_error_set(error, QN_INVALID, "output '%s' is not dense", output);
     if (offset > whole || bytes > whole - offset)
         return qn_error_set(error, QN_INVALID, "output '%s' has %llu bytes, not %llu from %llu on", output,

@@ -361,8 +361,26 @@ def large_numbers(folder):
         expect(words in said, f"hf: {change}: {said}")
 
 
+def inputs_stay(folder):
+    """Nothing that is read is written over, by whatever name it is given: the file, another part of it, a file of the folder."""
+    one, two, top = (os.path.join(folder, n) for n in ("m-00001-of-00002.gguf", "m-00002-of-00002.gguf", "hf"))
+    os.mkdir(top)
+    inside = os.path.join(top, "config.json")
+    link = os.path.join(folder, "other.gguf")
+    for path in (one, two, inside):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("as it was")
+    os.link(two, link)
+    for words in (("quantize", one, one, "Q8_0"), ("quantize", one, two, "Q8_0"), ("quantize", one, link, "Q8_0"), ("convert", top, inside)):
+        said = run(*words, code=2).stderr
+        expect("is what is read" in said, f"{words}: {said}")
+    for path in (one, two, inside):
+        with open(path, encoding="utf-8") as file:
+            expect(file.read() == "as it was", f"{path} was written over")
+
+
 with tempfile.TemporaryDirectory() as made_here:
-    for test in (inspect, quantize, convert_llama2c, convert_hf, large_numbers):
+    for test in (inspect, quantize, convert_llama2c, convert_hf, large_numbers, inputs_stay):
         place = os.path.join(made_here, test.__name__)
         os.mkdir(place)
         test(place)
