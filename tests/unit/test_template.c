@@ -120,8 +120,7 @@ static void nothing_runs_away(void **state) {
         "{% set a = 'a' * 99999 %}{% set b = 'a' * 99999 %}{% for i in range(999) %}{{ a > b }}{% endfor %}",
         "{% set a = 'a' * 99999 %}{% set b = ['a' * 99999] %}{% for i in range(999) %}{{ a.endswith(b) }}{% endfor %}",
         "{% set a = 'a' * 99999 %}{% set b = {'a' * 99999: 1} %}{% for i in range(999) %}{{ b[a] }}{% endfor %}",
-        "{{ 2 ** 64 ** 64 ** 64 }}{{ range(0, 9223372036854775807, 9223372036854775806)|list }}{{ '%.40f'|format(1) * 9999999 "
-        "}}"};
+        "{{ 2 ** 64 ** 64 ** 64 }}{{ range(0,9223372036854775807,9223372036854775806)|list }}{{ '%.40f'|format(1) * 9999999 }}"};
     for (size_t i = 0; i < sizeof RUNAWAYS / sizeof *RUNAWAYS; i++) {
         qn_error error = {QN_OK, ""};
         qn_chat_limits limits = {.size = sizeof limits, .steps = 1000 * 1000, .memory = 32 << 20};
