@@ -43,7 +43,10 @@ typedef struct qn_plan_totals {
     uint64_t packed_bytes; /* params once more, in the order kernels want them */
     uint64_t constant_bytes;
     uint64_t input_bytes;
-    uint64_t host_bytes, device_bytes;              /* everything, on either side; params that were lent cost nothing */
+    uint64_t host_bytes, device_bytes; /* everything, on either side; params that were lent cost nothing */
+    uint64_t
+        held_bytes; /* what is allocated on the host by now: packed params that other extents want stay beside these, as long as
+                            the cap allows */
     int32_t n_steps, n_views, n_in_place, n_copies; /* nodes run, nodes that are views, steps in place, copies the plan added */
     int32_t n_native, n_reference, n_device; /* steps with a fast kernel of the CPU, with the reference only, on the device */
     int32_t n_segments;                      /* submissions to the device in a run */

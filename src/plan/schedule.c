@@ -277,6 +277,5 @@ void qn_schedule_point(qn_schedule *p, void *memory, void *scratch, qn_schedule_
         qn_plan_step *s = &p->steps.at[i];
         s->call.workspace = scratch;
         if (s->control) qn_plan_control_point(s->control, scratch);
-        s->cpu.packed = s->packed >= 0 ? p->packs.at[s->packed].data : NULL;
     }
 }

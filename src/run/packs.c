@@ -24,7 +24,7 @@ static qn_pack_source source_of(const qn_plan *p, const qn_plan_pack *pack, int 
     return from;
 }
 
-/* The plan's copy of these in this order, made room for when there is none yet; -1 without memory. */
+/* The plan's copy of these in this order, listed when there is none yet; -1 without memory. */
 static int32_t find_shared(qn_plan *p, const qn_plan_pack *pack, qn_cpu_pack_fn order, qn_error *error) {
     qn_shared_pack mine = {.pack = order, .bytes = pack->bytes};
     for (int i = 0; i < QN_PLAN_PACKED; i++) mine.from[i] = source_of(p, pack, i);
@@ -36,7 +36,6 @@ static int32_t find_shared(qn_plan *p, const qn_plan_pack *pack, qn_cpu_pack_fn 
         qn_error_set(error, QN_NO_MEMORY, "no memory for a packed param");
         return -1;
     }
-    if (allocate(&mine.data, pack->bytes, error) != QN_OK) return -1;
     p->packs.at[p->packs.n] = mine;
     return (int32_t)p->packs.n++;
 }
@@ -48,19 +47,75 @@ static int all_leaves(const qn_plan *p, const qn_plan_pack *pack) {
     return yes;
 }
 
-static qn_status need_memory(qn_plan *p, qn_plan_pack *pack, qn_error *error) {
-    if (pack->data) return QN_OK;
-    p->current->pointed = 0;
-    if (!all_leaves(p, pack)) return allocate(&pack->data, pack->bytes, error);
-    pack->shared = find_shared(p, pack, qn_cpu_pack_order(&p->current->schedule->steps.at[pack->step].cpu), error);
-    if (pack->shared < 0) return QN_NO_MEMORY;
-    pack->data = p->packs.at[pack->shared].data;
+qn_status qn_plan_packs_list(qn_plan *p, qn_error *error) {
+    qn_schedule *s = p->current->schedule;
+    for (size_t i = 0; i < s->packs.n; i++) {
+        qn_plan_pack *pack = &s->packs.at[i];
+        if (pack->shared < 0 && all_leaves(p, pack)) {
+            pack->shared = find_shared(p, pack, qn_cpu_pack_order(&s->steps.at[pack->step].cpu), error);
+            if (pack->shared < 0) return QN_NO_MEMORY;
+        }
+        if (pack->shared >= 0) p->packs.at[pack->shared].used = p->clock;
+    }
     return QN_OK;
+}
+
+/* ---- Memory of the copies that the current specialisation does not use. It is kept for the sake of speed alone. */
+
+static void release(void **at, size_t bytes) {
+    qn_allocator memory = qn_memory_default();
+    memory.release(memory.user, *at, bytes);
+    *at = NULL;
+}
+
+static int is_idle(const qn_plan *p, const qn_shared_pack *pack) { return pack->data && pack->used != p->clock; }
+
+uint64_t qn_plan_packs_bytes(const qn_plan *p, int idle) {
+    uint64_t total = 0;
+    for (size_t i = 0; i < p->packs.n; i++)
+        if (idle ? is_idle(p, &p->packs.at[i]) : p->packs.at[i].data != NULL) total += p->packs.at[i].bytes;
+    for (int x = 0; x < QN_PLAN_SPECIALS; x++) {
+        const qn_special *special = p->specials[x];
+        if (!special || (idle && special == p->current)) continue;
+        for (size_t i = 0; i < special->schedule->packs.n; i++) {
+            const qn_plan_pack *pack = &special->schedule->packs.at[i];
+            if (pack->shared < 0 && pack->data) total += pack->bytes;
+        }
+    }
+    return total;
+}
+
+static void release_own(qn_plan *p) {
+    for (int x = 0; x < QN_PLAN_SPECIALS; x++)
+        for (size_t i = 0; p->specials[x] && p->specials[x] != p->current && i < p->specials[x]->schedule->packs.n; i++) {
+            qn_plan_pack *pack = &p->specials[x]->schedule->packs.at[i];
+            if (pack->shared >= 0 || !pack->data) continue;
+            release(&pack->data, pack->bytes);
+            pack->fresh = 0;
+        }
+}
+
+void qn_plan_packs_release(qn_plan *p, uint64_t most) {
+    if (qn_plan_packs_bytes(p, 1) <= most) return;
+    release_own(p);
+    for (uint64_t left = qn_plan_packs_bytes(p, 1); left > most;) {
+        qn_shared_pack *oldest = NULL;
+        for (size_t i = 0; i < p->packs.n; i++)
+            if (is_idle(p, &p->packs.at[i]) && (!oldest || p->packs.at[i].used < oldest->used)) oldest = &p->packs.at[i];
+        left -= oldest->bytes;
+        release(&oldest->data, oldest->bytes);
+        oldest->fresh = 0;
+    }
 }
 
 qn_status qn_plan_packs_allocate(qn_plan *p, qn_error *error) {
     qn_schedule *s = p->current->schedule;
-    for (size_t i = 0; i < s->packs.n; i++) QN_TRY(need_memory(p, &s->packs.at[i], error));
+    for (size_t i = 0; i < s->packs.n; i++) {
+        qn_plan_pack *pack = &s->packs.at[i];
+        void **at = pack->shared >= 0 ? &p->packs.at[pack->shared].data : &pack->data;
+        if (!*at) QN_TRY(allocate(at, pack->bytes, error));
+        pack->data = *at;
+    }
     return QN_OK;
 }
 
@@ -141,7 +196,7 @@ void qn_plan_packs_forget(qn_plan *p, const qn_plan_leaf *leaf) {
 }
 
 void qn_plan_packs_destroy(qn_plan *p) {
-    qn_allocator memory = qn_memory_default();
-    for (size_t i = 0; i < p->packs.n; i++) memory.release(memory.user, p->packs.at[i].data, p->packs.at[i].bytes);
+    for (size_t i = 0; i < p->packs.n; i++)
+        if (p->packs.at[i].data) release(&p->packs.at[i].data, p->packs.at[i].bytes);
     p->packs.n = 0;
 }

@@ -96,8 +96,9 @@ typedef struct qn_shared_pack {
     qn_cpu_pack_fn pack;
     size_t bytes;
     void *data;
-    int fresh;  /* holds what the param holds */
-    int waited; /* a run went by without it */
+    int fresh;     /* holds what the param holds */
+    int waited;    /* a run went by without it */
+    uint64_t used; /* as a specialisation's */
 } qn_shared_pack;
 
 enum { QN_PLAN_SPECIALS = 8 };
@@ -144,7 +145,11 @@ qn_status qn_run_steps(const qn_run *r, qn_schedule *x, int32_t first, int32_t e
 /* control.c: a step with bodies */
 qn_status qn_run_control(const qn_run *r, const qn_plan_step *s, qn_error *error);
 
-/* packs.c: memory for what the current schedule wants packed; what is in it; a param that was set anew; the end. */
+/* packs.c: what the current schedule wants packed; bytes of all there are, or of those that others alone want; an end to these but so
+ * many; memory; what is in it; a param that was set anew; the end. */
+qn_status qn_plan_packs_list(qn_plan *p, qn_error *error);
+uint64_t qn_plan_packs_bytes(const qn_plan *p, int idle);
+void qn_plan_packs_release(qn_plan *p, uint64_t most);
 qn_status qn_plan_packs_allocate(qn_plan *p, qn_error *error);
 int qn_plan_packs_fill(qn_plan *p, qn_pool *pool); /* 1: some wait for later runs */
 void qn_plan_packs_forget(qn_plan *p, const qn_plan_leaf *leaf);

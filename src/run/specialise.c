@@ -137,7 +137,7 @@ qn_status qn_plan_specialise(qn_plan *p, qn_error *error) {
         special_destroy(p->specials[at]);
         p->specials[at] = found;
         if (found->device.bytes > p->device_most) p->device_most = found->device.bytes;
-    }
+    } else QN_TRY(check_cap(p, found, error)); /* leaves may cost more than when it was made */
     qn_special *before = p->current;
     p->current = found;
     if (qn_plan_feeds_check(p, error) != QN_OK) {

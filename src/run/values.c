@@ -31,20 +31,39 @@ static void *leaf_at(void *user, qn_val value) {
     return l->lent ? l->lent : l->memory;
 }
 
+static void release_arena(qn_plan *p) {
+    qn_allocator memory = qn_memory_default();
+    if (p->memory) memory.release(memory.user, p->memory, p->memory_bytes);
+    p->memory = NULL;
+    p->memory_bytes = 0;
+    p->is_shown = 0;
+}
+
 /* One block serves every specialisation; it grows when a larger one comes. */
 static qn_status need_arena(qn_plan *p, qn_error *error) {
     uint64_t bytes = qn_plan_arena_bytes(p->current->schedule);
     if (p->memory && bytes <= p->memory_bytes) return QN_OK;
-    qn_allocator memory = qn_memory_default();
-    if (p->memory) memory.release(memory.user, p->memory, p->memory_bytes);
-    p->memory = NULL;
-    p->is_shown = 0;
+    release_arena(p);
     QN_TRY(allocate(&p->memory, bytes, "the arena", error));
     memset(p->memory, 0, bytes);
     p->memory_bytes = bytes ? bytes : 1;
     for (int i = 0; i < QN_PLAN_SPECIALS; i++)
         if (p->specials[i]) p->specials[i]->pointed = 0;
     return QN_OK;
+}
+
+/* What the arena has beyond what this specialisation needs. */
+static uint64_t arena_excess(const qn_plan *p) {
+    uint64_t bytes = qn_plan_arena_bytes(p->current->schedule);
+    return p->memory_bytes > bytes ? p->memory_bytes - bytes : 0;
+}
+
+/* Under a cap what other specialisations left makes way. What this one needs by itself is not beyond the cap: that was seen before. */
+static void make_way(qn_plan *p) {
+    if (!p->memory_cap) return;
+    uint64_t spare = p->memory_cap - qn_plan_host_bytes(p, p->current->schedule);
+    if (arena_excess(p) > spare) release_arena(p);
+    qn_plan_packs_release(p, spare - arena_excess(p));
 }
 
 static qn_status need_packs(qn_plan *p, qn_pool *pool, int *waiting, qn_error *error) {
@@ -62,6 +81,8 @@ static qn_status need_packs(qn_plan *p, qn_pool *pool, int *waiting, qn_error *e
 
 qn_status qn_plan_ready(qn_plan *p, qn_pool *pool, qn_error *error) {
     int waiting = 0;
+    QN_TRY(qn_plan_packs_list(p, error));
+    make_way(p);
     QN_TRY(need_arena(p, error));
     QN_TRY(need_packs(p, pool, &waiting, error));
     if (p->device) QN_TRY(qn_segments_finish(p, p->current, error));
@@ -149,15 +170,22 @@ static qn_status find_for_set(qn_plan *p, const char *name, const qn_tensor *ten
     return check_bounds(p, *leaf, tensor, error);
 }
 
-/* Memory for a leaf, held against the cap when the plan did not count it. */
-static qn_status need_leaf(qn_plan *p, qn_plan_leaf *l, qn_error *error) {
-    if (l->memory) return QN_OK;
-    qn_plan_totals t = {.size = sizeof t};
-    qn_plan_describe(p, &t);
-    if (p->memory_cap && !qn_plan_leaf_costs(p, l) && t.host_bytes + qn_plan_padded(l->capacity) > p->memory_cap)
+/* A leaf that the plan did not count is held against the cap; copies that no run needs now make way for it. */
+static qn_status check_leaf(qn_plan *p, const qn_plan_leaf *l, qn_error *error) {
+    if (!p->memory_cap || qn_plan_leaf_costs(p, l)) return QN_OK;
+    uint64_t others = qn_plan_sum(qn_plan_host_bytes(p, p->current->schedule), arena_excess(p));
+    uint64_t all = qn_plan_sum(others, qn_plan_padded(l->capacity));
+    if (all > p->memory_cap)
         return qn_error_set(error, QN_NO_MEMORY,
                             "'%s': a copy of its %llu bytes, beside the plan's %llu, is beyond the cap of %llu", l->name,
-                            (unsigned long long)l->capacity, (unsigned long long)t.host_bytes, (unsigned long long)p->memory_cap);
+                            (unsigned long long)l->capacity, (unsigned long long)others, (unsigned long long)p->memory_cap);
+    qn_plan_packs_release(p, p->memory_cap - all);
+    return QN_OK;
+}
+
+static qn_status need_leaf(qn_plan *p, qn_plan_leaf *l, qn_error *error) {
+    if (l->memory) return QN_OK;
+    QN_TRY(check_leaf(p, l, error));
     QN_TRY(allocate(&l->memory, l->capacity, l->name, error));
     p->memory_ready = 0;
     return QN_OK;

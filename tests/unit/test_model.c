@@ -238,6 +238,7 @@ static void says_what_it_takes(void **state) {
         o.memory_cap = t.host_bytes;
         if (qn_session_create(m, &o, &s, &error) != QN_OK) fail_msg("%s", error.text);
         use_all(s, n); /* no run needs more than was said */
+        assert_in_range(totals(s).held_bytes, cache, o.memory_cap);
         qn_session_destroy(s);
         o.memory_cap--;
         assert_int_equal(qn_session_create(m, &o, &none, &error), QN_NO_MEMORY);

@@ -149,6 +149,55 @@ static void lent_params_cost_nothing(void **state) {
     qn_graph_destroy(g);
 }
 
+static void run_rows(qn_plan *p, int64_t rows, float *xs, float *first) {
+    qn_error e;
+    int64_t shape[2] = {rows, 64};
+    set(p, "x", 2, shape, xs, (size_t)rows * 64 * sizeof *xs);
+    if (qn_plan_run(p, NULL, &e) != QN_OK) fail_msg("%s", e.text);
+    memcpy(first, output(p, "y"), 64 * sizeof *first);
+}
+
+/* A few rows want the weight in another order than many do, who want more room for results. Neither waits for the other's in a plan
+ * without a cap; under one, what the run at hand does not need makes way. */
+static void extents_take_turns_under_a_cap(void **state) {
+    (void)state;
+    static const int64_t rows[] = {1, 1, 256, 1, 1, 256, 256, 2, 2, 1};
+    static float ws[64 * 64], xs[256 * 64], free_row[64], capped_row[64];
+    int64_t sw[2] = {64, 64};
+    qn_graph *g;
+    qn_plan *unbounded, *capped;
+    qn_error e;
+    qn_plan_totals t = {.size = sizeof t};
+    for (int i = 0; i < 64 * 64; i++) ws[i] = (float)(i % 37) - 18;
+    for (int i = 0; i < 256 * 64; i++) xs[i] = (float)(i % 29) / 7;
+    assert_int_equal(qn_graph_create(0, &g), QN_OK);
+    int64_t sx[2] = {qn_graph_symbol(g, "n", 1, 256, 1), 64};
+    qn_val w = qn_graph_param(g, "w", QN_DTYPE_F32, 2, sw), x = qn_graph_input(g, "x", QN_DTYPE_F32, 2, sx);
+    qn_graph_output(g, qn_graph_op(g, QN_OP_mul_mat, 0, 2, (qn_val[]){w, x}, NULL), "y");
+    qn_plan_options o = {.size = sizeof o};
+    assert_int_equal(qn_plan_create(g, &o, &unbounded, &e), QN_OK);
+    qn_plan_describe(unbounded, &t);
+    assert_int_equal(t.held_bytes, 0);
+    o.memory_cap = t.host_bytes; /* what most rows need */
+    assert_int_equal(qn_plan_create(g, &o, &capped, &e), QN_OK);
+    set(unbounded, "w", 2, sw, ws, sizeof ws);
+    set(capped, "w", 2, sw, ws, sizeof ws);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        run_rows(unbounded, rows[i], xs, free_row);
+        run_rows(capped, rows[i], xs, capped_row);
+        assert_memory_equal(free_row, capped_row, sizeof free_row);
+        qn_plan_describe(capped, &t);
+        if (t.held_bytes > o.memory_cap || t.held_bytes < sizeof ws)
+            fail_msg("run %zu holds %llu of %llu bytes", i, (unsigned long long)t.held_bytes, (unsigned long long)o.memory_cap);
+    }
+    qn_plan_describe(unbounded, &t);
+    if (t.packed_bytes) assert_true(t.held_bytes > o.memory_cap);
+    assert_true(t.packed_bytes || !t.n_native);
+    qn_plan_destroy(unbounded);
+    qn_plan_destroy(capped);
+    qn_graph_destroy(g);
+}
+
 /* Four times 2^62 bytes are not none. */
 static void a_cap_is_not_passed_by_overflow(void **state) {
     (void)state;
@@ -457,6 +506,7 @@ int main(void) {
         cmocka_unit_test(plan_computes_loss_and_gradient),
         cmocka_unit_test(cap_is_obeyed_with_the_numbers),
         cmocka_unit_test(lent_params_cost_nothing),
+        cmocka_unit_test(extents_take_turns_under_a_cap),
         cmocka_unit_test(a_cap_is_not_passed_by_overflow),
         cmocka_unit_test(optimiser_updates_params_in_place),
         cmocka_unit_test(old_value_of_state_cannot_be_read_later),
