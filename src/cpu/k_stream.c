@@ -13,24 +13,24 @@ enum { WIDE = QN_GEMM_WIDE, VECTORS = WIDE / VF_N };
 #define MANY_3(DO, ...) DO(1, 2, 1, __VA_ARGS__) DO(2, 2, 1, __VA_ARGS__) DO(3, 2, 1, __VA_ARGS__)
 #define SHARED(DO, ...)
 #if defined(__AVX512F__)
-enum { ROWS = 4, MOST = 4, DEPTH = 64, AHEAD = 4096 };
+enum { ROWS = 4, MOST = 4, DEPTH = 64, SOON = QN_SOON, LATER = QN_LATER };
 #define ABREAST \
     { 2, 4, 4, 2, 2, 2, 2, 2 }
 #define MANY(DO, ...) DO(1, 2, 1, __VA_ARGS__) DO(2, 4, 1, __VA_ARGS__) DO(3, 4, 1, __VA_ARGS__) DO(4, 2, 1, __VA_ARGS__)
 #undef SHARED
 #define SHARED(DO, ...) DO(2, 2, 2, __VA_ARGS__) DO(3, 2, 2, __VA_ARGS__) DO(4, 2, 2, __VA_ARGS__)
 #elif defined(__AVX2__)
-enum { ROWS = 4, MOST = 4, DEPTH = 512, AHEAD = 2048 };
+enum { ROWS = 4, MOST = 4, DEPTH = 512, SOON = QN_SOON, LATER = QN_LATER };
 #define ABREAST \
     { 4, 2, 2, 1, 1, 1, 1, 1 }
 #define MANY(DO, ...) DO(1, 4, 1, __VA_ARGS__) DO(2, 2, 1, __VA_ARGS__) DO(3, 2, 1, __VA_ARGS__)
 #elif QN_REGISTERS == 32
-enum { ROWS = QN_STREAM_ROWS, MOST = 4, DEPTH = 512, AHEAD = 2048 };
+enum { ROWS = QN_STREAM_ROWS, MOST = 4, DEPTH = 512, SOON = 2048, LATER = 0 };
 #define ABREAST \
     { 4, 2, 2, 2, 1, 1, 1, 1 }
 #define MANY(DO, ...) DO(1, 4, 1, __VA_ARGS__) DO(2, 2, 1, __VA_ARGS__) DO(3, 2, 1, __VA_ARGS__) DO(4, 2, 1, __VA_ARGS__)
 #else
-enum { ROWS = 4, MOST = 2, DEPTH = 512, AHEAD = 2048 };
+enum { ROWS = 4, MOST = 2, DEPTH = 512, SOON = 2048, LATER = 0 };
 #define ABREAST \
     { 2, 2, 2, 1, 1, 1, 1, 1 }
 #define MANY(DO, ...) MANY_3(DO, __VA_ARGS__)
@@ -62,23 +62,28 @@ void qn_stream_pack(const char *from, uint32_t dtype, int64_t along, int64_t dee
 
 /* ---- A few rows */
 
+/* What is asked for while a line is read: so many bytes behind it, and from line `turn` on (-1: never) the beginning of the panels that
+ * follow. */
+typedef struct asked {
+    int64_t behind, turn;
+} asked;
+
 typedef struct task {
     const char *panel; /* at the first line */
     int64_t apart;     /* bytes from one panel to the next */
     int64_t depth;
     const float *const *x; /* of the first row; at the first element */
     int64_t first;
-    float *sums;   /* [row][panel][WIDE], where they stay between depths */
-    int begins;    /* with zero */
-    int64_t ahead; /* bytes from the first line to what is asked for there */
-    int64_t turn;  /* from this line on the beginning of the panels that follow is asked for; -1: never */
+    float *sums; /* [row][panel][WIDE], where they stay between depths */
+    int begins;  /* with zero */
+    asked soon, later;
 } task;
 
 /* A pass over a depth. Each of several passes asks for its share of the depth that follows. */
 INLINE void stream(const task *t, int rows, int panels, int passes, int size, load_fn load) {
     vf sum[ROWS][MOST * VECTORS];
     const float *x[ROWS];
-    const char *line = t->panel, *ahead = t->panel + t->ahead;
+    const char *line = t->panel, *soon = t->panel + t->soon.behind, *later = t->panel + t->later.behind;
     QN_UNROLL
     for (int j = 0; j < rows; j++) {
         x[j] = t->x[j] + t->first;
@@ -86,11 +91,15 @@ INLINE void stream(const task *t, int rows, int panels, int passes, int size, lo
         for (int v = 0; v < panels * VECTORS; v++)
             sum[j][v] = t->begins ? vf_zero() : vf_load(t->sums + j * panels * WIDE + v * VF_N);
     }
-    for (int64_t p = 0; p < t->depth; p++, line += WIDE * size, ahead += WIDE * size / passes) {
-        if (p == t->turn) ahead = t->panel + panels * t->apart;
+    for (int64_t p = 0; p < t->depth; p++, line += WIDE * size, soon += WIDE * size / passes, later += WIDE * size) {
+        if (p == t->soon.turn) soon = t->panel + panels * t->apart;
+        if (p == t->later.turn) later = t->panel + panels * t->apart;
         QN_UNROLL
         for (int i = 0; i < panels; i++) {
-            for (int at = 0; at < WIDE * size / passes; at += 64) __builtin_prefetch(ahead + i * t->apart + at, 0, 3);
+            for (int at = 0; at < WIDE * size / passes; at += 64) {
+                __builtin_prefetch(soon + i * t->apart + at, 0, 3);
+                if (LATER && passes == 1) __builtin_prefetch(later + i * t->apart + at, 0, 2);
+            }
             QN_UNROLL
             for (int v = 0; v < VECTORS; v++) {
                 vf w = load(line + i * t->apart, v);
@@ -145,8 +154,9 @@ static void run_panels(const qn_stream *s, int64_t first, int n) {
         for (int j = 0; j < s->n; j += each) {
             t.x = s->x + j;
             t.sums = sums + j * n * WIDE;
-            t.ahead = kind == IN_SEVERAL ? (t.depth + j / each * t.depth / passes) * WIDE * size : AHEAD;
-            t.turn = kind == IN_SEVERAL ? -1 : t.depth - AHEAD / (WIDE * size);
+            t.soon = (asked){SOON, t.depth - SOON / (WIDE * size)};
+            t.later = (asked){LATER, t.depth - LATER / (WIDE * size)};
+            if (kind == IN_SEVERAL) t.soon = (asked){(t.depth + j / each * t.depth / passes) * WIDE * size, -1};
             streams[type][kind][(s->n - j < each ? s->n - j : each) - 1](&t);
         }
     }

@@ -133,7 +133,7 @@ INLINE vf add_two(six_bits six, int u, vf d, vf dmin, vi low, vi high, const qn_
 UNPACK_ONLY(q4_k, 256, 144)
 #else
 /* The two groups that share their bytes at a time: all 64 words at once would not fit the registers. */
-INLINE vf q4_k_dot(const uint8_t *p, const uint8_t *next, int v, const qn_quant_row *x, int g, int offset, vf sum) {
+INLINE vf q4_k_dot(const uint8_t *p, asked next, int v, const qn_quant_row *x, int g, int offset, vf sum) {
     vf d = half_field(p, v), dmin = vf_zero() - half_field(p + 2 * QN_PANEL, v);
     six_bits six = read_six_bits(p + 4 * QN_PANEL, v);
     (void)offset; /* it has none */
@@ -173,7 +173,7 @@ INLINE void q5_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
 }
 
 /* The same two groups at a time, from bytes that hold a fifth bit of each. */
-INLINE vf q5_k_dot(const uint8_t *p, const uint8_t *next, int v, const qn_quant_row *x, int g, int offset, vf sum) {
+INLINE vf q5_k_dot(const uint8_t *p, asked next, int v, const qn_quant_row *x, int g, int offset, vf sum) {
     vf d = half_field(p, v), dmin = vf_zero() - half_field(p + 2 * QN_PANEL, v);
     six_bits six = read_six_bits(p + 4 * QN_PANEL, v);
     (void)offset; /* it has none */
@@ -220,7 +220,7 @@ INLINE void q6_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
 UNPACK_ONLY(q6_k, 256, 210)
 #else
 /* Half a block at a time, whose eight groups share their bytes. */
-INLINE vf q6_k_dot(const uint8_t *p, const uint8_t *next, int v, const qn_quant_row *x, int g, int offset, vf sum) {
+INLINE vf q6_k_dot(const uint8_t *p, asked next, int v, const qn_quant_row *x, int g, int offset, vf sum) {
     const uint8_t *ql = p, *qh = p + 128 * QN_PANEL, *scales = p + 192 * QN_PANEL;
     vf d = half_field(p + 208 * QN_PANEL, v);
     QN_UNROLL_BLOCK
@@ -290,7 +290,7 @@ INLINE void pairs_dot(const uint8_t *qs, const uint8_t *thirds, int h, int v, co
     }
 }
 
-INLINE vf q2_k_dot(const uint8_t *p, const uint8_t *next, int v, const qn_quant_row *x, int g, int offset, vf sum) {
+INLINE vf q2_k_dot(const uint8_t *p, asked next, int v, const qn_quant_row *x, int g, int offset, vf sum) {
     vf d = half_field(p + 80 * QN_PANEL, v), dmin = vf_zero() - half_field(p + 82 * QN_PANEL, v);
     (void)offset; /* it has none */
     QN_UNROLL_GROUPS
@@ -338,7 +338,7 @@ INLINE void q3_k(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     }
 }
 
-INLINE vf q3_k_dot(const uint8_t *p, const uint8_t *next, int v, const qn_quant_row *x, int g, int offset, vf sum) {
+INLINE vf q3_k_dot(const uint8_t *p, asked next, int v, const qn_quant_row *x, int g, int offset, vf sum) {
     const uint8_t *scales = p + 96 * QN_PANEL;
     vf d = half_field(p + 108 * QN_PANEL, v);
     QN_UNROLL_GROUPS
@@ -377,7 +377,7 @@ INLINE void tq2_0(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
     pairs_of_bits(p, v, to->codes);
 }
 
-INLINE vf tq2_0_dot(const uint8_t *p, const uint8_t *next, int v, const qn_quant_row *x, int g, int offset, vf sum) {
+INLINE vf tq2_0_dot(const uint8_t *p, asked next, int v, const qn_quant_row *x, int g, int offset, vf sum) {
     vf d = half_field(p + 64 * QN_PANEL, v);
     QN_UNROLL_GROUPS
     for (int h = 0; h < 2; h++, g += 4) {

@@ -113,33 +113,33 @@ INLINE vf sixes_scale(const uint8_t *p, vf d, int g, int v) {
 /* Vector v of block b of a chunk, whose panel bytes begin at p. */
 typedef void (*block_fn)(const uint8_t *p, int b, int v, qn_quant_chunk *to);
 
-/* How far ahead of its reader a stream of weights is asked for: x86's own prefetchers stop at pages and fall behind four streams
- * (a fifth slower than with this). 0: left to the machine. */
-#if defined(__x86_64__)
-enum { QN_AHEAD = 2048 };
-#else
-enum { QN_AHEAD = 0 };
-#endif
-
 /* Keeps compilers from gathering what is asked for ahead at one place, where it would wait for itself. */
 #define QN_STAY __asm__ volatile("" ::: "memory")
 
-/* Share i of n of the `size` bytes at `next`. */
-INLINE void fetch_ahead(const uint8_t *next, int size, int i, int n) {
-    for (int at = i * size / n; QN_AHEAD > 0 && at < (i + 1) * size / n; at += 64) __builtin_prefetch(next + at, 0, 3);
+/* What will be read soon, and what later. */
+typedef struct asked {
+    const uint8_t *soon, *later;
+} asked;
+
+/* Share i of n of the `size` bytes at either. */
+INLINE void fetch_ahead(asked next, int size, int i, int n) {
+    for (int at = i * size / n; QN_LATER > 0 && at < (i + 1) * size / n; at += 64) {
+        __builtin_prefetch(next.soon + at, 0, 3);
+        __builtin_prefetch(next.later + at, 0, 2);
+    }
 }
 
 /* One block of one vector of rows times one row of activations, whose groups from `g` on it meets. The unpacked block is the
  * compiler's to keep: mostly it never leaves the registers. The arithmetic is that of kd_dots.c, in the same order. `next`: what is
  * to be read after it, of which `size` bytes are asked for meanwhile; NULL: nothing. */
 INLINE vf block_dot(const qn_quant_chunk *w, int v, const qn_quant_row *x, int g, int offset, vf sum, int block, int group,
-                    int least, int wide, int most, const uint8_t *next, int size) {
+                    int least, int wide, int most, const asked *next, int size) {
     int run = vi_run_words(most) < group / 4 ? vi_run_words(most) : group / 4;
     QN_UNROLL_BLOCK
     for (int i = 0; i < block / group; i++, g++) {
         if (next) {
             QN_STAY;
-            fetch_ahead(next, size, i, block / group);
+            fetch_ahead(*next, size, i, block / group);
         }
         vi whole = vi_sum_start(-offset * x->sum[g]), part = vi_run_start(whole);
         QN_UNROLL
@@ -159,7 +159,7 @@ INLINE vf block_dot(const qn_quant_chunk *w, int v, const qn_quant_row *x, int g
 }
 
 /* Vector v of the block at p times a row, whose groups from g on it meets; as many bytes as it has are asked for at `next`. */
-typedef vf (*dot_fn)(const uint8_t *p, const uint8_t *next, int v, const qn_quant_row *x, int g, int offset, vf sum);
+typedef vf (*dot_fn)(const uint8_t *p, asked next, int v, const qn_quant_row *x, int g, int offset, vf sum);
 
 /* Panels side by side times one row, over its whole length: as many streams of weights as there are panels. At their end the
  * beginnings of the panels behind them are asked for, which mostly come next. */
@@ -167,7 +167,7 @@ INLINE void one_row(const qn_quant_line *l, int panels, dot_fn dot, int block, i
     vf sum[QN_DOT_PANELS_ONE][QN_PANEL_VECTORS];
     const uint8_t *at[QN_DOT_PANELS_ONE];
     const qn_quant_row *x = l->x;
-    int64_t bytes = l->k / block * size, rest = bytes - QN_AHEAD, ahead = QN_AHEAD;
+    int64_t bytes = l->k / block * size, rest = bytes, soon = QN_SOON, later = QN_LATER;
     QN_UNROLL
     for (int p = 0; p < panels; p++) {
         at[p] = l->panel[p];
@@ -177,11 +177,12 @@ INLINE void one_row(const qn_quant_line *l, int panels, dot_fn dot, int block, i
     for (int64_t left = l->k; left > 0; left -= QN_CHUNK, x += l->x_step) {
         int groups = (int)(left < QN_CHUNK ? left : QN_CHUNK) / group;
         for (int g = 0; g < groups; g += block / group, rest -= size) {
-            if (rest <= 0) ahead = QN_AHEAD + (panels - 1) * bytes;
+            if (rest <= QN_SOON) soon = QN_SOON + (panels - 1) * bytes;
+            if (rest <= QN_LATER) later = QN_LATER + (panels - 1) * bytes;
             if (QN_ROLLS_VECTORS && block == QN_CHUNK && group == 32) {
                 for (int i = 0; i < panels * QN_PANEL_VECTORS; i++) {
                     int p = i / QN_PANEL_VECTORS, v = i % QN_PANEL_VECTORS;
-                    sum[p][v] = dot(at[p], at[p] + ahead, v, x, g, l->offset, sum[p][v]);
+                    sum[p][v] = dot(at[p], (asked){at[p] + soon, at[p] + later}, v, x, g, l->offset, sum[p][v]);
                     if (v == QN_PANEL_VECTORS - 1) at[p] += size;
                 }
                 continue;
@@ -189,7 +190,8 @@ INLINE void one_row(const qn_quant_line *l, int panels, dot_fn dot, int block, i
             QN_UNROLL
             for (int p = 0; p < panels; p++) {
                 QN_UNROLL
-                for (int v = 0; v < QN_PANEL_VECTORS; v++) sum[p][v] = dot(at[p], at[p] + ahead, v, x, g, l->offset, sum[p][v]);
+                for (int v = 0; v < QN_PANEL_VECTORS; v++)
+                    sum[p][v] = dot(at[p], (asked){at[p] + soon, at[p] + later}, v, x, g, l->offset, sum[p][v]);
                 at[p] += size;
             }
         }
@@ -222,6 +224,7 @@ INLINE void few_rows(const qn_quant_few *l, int64_t chunk, int first, int rows, 
     for (int g = 0; g < groups; g += block / group) {
         QN_UNROLL
         for (int p = 0; p < QN_FEW_PANELS; p++) {
+            asked next = {at[p] + QN_SOON, at[p] + QN_LATER};
             QN_UNROLL
             for (int v = 0; v < QN_PANEL_VECTORS; v++) {
                 qn_quant_chunk w;
@@ -229,7 +232,7 @@ INLINE void few_rows(const qn_quant_few *l, int64_t chunk, int first, int rows, 
                 QN_UNROLL
                 for (int j = 0; j < rows; j++)
                     sum[j][p][v] = block_dot(&w, v, x[j], g, l->offset, sum[j][p][v], block, group, least, wide, most,
-                                             v || j ? NULL : at[p] + QN_AHEAD, size);
+                                             v || j ? NULL : &next, size);
             }
             at[p] += size;
         }
@@ -286,11 +289,11 @@ INLINE void few_rows(const qn_quant_few *l, int64_t chunk, int first, int rows, 
                 one_row(&each, 1, name##_dot, block, (size)*QN_PANEL, group);                                         \
             }                                                                                                         \
     }
-#define DOT_BY_BLOCK(name, block, size, group, least, wide)                                                                   \
-    INLINE vf name##_dot(const uint8_t *p, const uint8_t *next, int v, const qn_quant_row *x, int g, int offset, vf sum) {    \
-        qn_quant_chunk w;                                                                                                     \
-        name(p, 0, v, &w);                                                                                                    \
-        return block_dot(&w, v, x, g, offset, sum, block, group, least, wide, MOST_##name, v ? NULL : next, (size)*QN_PANEL); \
+#define DOT_BY_BLOCK(name, block, size, group, least, wide)                                                                    \
+    INLINE vf name##_dot(const uint8_t *p, asked next, int v, const qn_quant_row *x, int g, int offset, vf sum) {              \
+        qn_quant_chunk w;                                                                                                      \
+        name(p, 0, v, &w);                                                                                                     \
+        return block_dot(&w, v, x, g, offset, sum, block, group, least, wide, MOST_##name, v ? NULL : &next, (size)*QN_PANEL); \
     }
 #ifdef QN_NARROW
 #define UNPACK_DOT(name, block, size, group)

@@ -12,6 +12,15 @@
 #define QN_K(name) QN_CAT(qn_k_##name, __, QN_LEVEL)
 #define QN_CPU_TABLE QN_CAT(qn_cpu_table, __, QN_LEVEL)
 
+/* How many bytes before they are read, weights that stream out of memory are asked for: into the second cache long before, since the
+ * first can wait for a dozen lines and no more, and into the first one soon before. x86's own prefetchers stop at pages and fall behind
+ * several streams. 0: left to the machine. */
+#if defined(__x86_64__)
+enum { QN_SOON = 1024, QN_LATER = 8192 };
+#else
+enum { QN_SOON = 0, QN_LATER = 0 };
+#endif
+
 /* About how many nanoseconds of work a part should have so that handing it over pays. A step under two of these is not shared. */
 enum { QN_CPU_PART_BYTES = 1 << 16, QN_CPU_PART_FLOPS = 1 << 18 };
 
