@@ -50,7 +50,9 @@ typedef struct slice {
 } slice;
 
 /* Bytes of each array that a pass takes, and of all arrays together when the last cache shall hold them. */
-enum { WINDOW = 4 << 20, NEAR_LEAST = 4 << 20, NEAR_MOST = 96 << 20, AHEAD = 32 };
+enum { WINDOW = 4 << 20, NEAR_LEAST = 4 << 20, NEAR_MOST = 96 << 20 };
+/* Lines that are asked for before they are read: where results are written as well, and where nothing is but read. */
+enum { AHEAD = 32, SOON = 16, LATER = 128 };
 
 typedef struct team {
     pthread_mutex_t gate; /* held until it is known how many came */
@@ -69,7 +71,8 @@ typedef struct team {
 
 /* ---- The loops ---------------------------------------------------------------------------------------------------- */
 
-/* So many parts of the first array side by side. A machine's own prefetchers are not enough for the last fifteenth. */
+/* So many parts of the first array side by side. A machine's own prefetchers are not enough for the last fifteenth, nor is the first
+ * cache, which can wait for few lines: the second is asked before it. */
 static inline __attribute__((always_inline)) double read_lines(const slice *s, int streams) {
     const line *a = s->a;
     size_t n = s->n / (size_t)streams;
@@ -77,7 +80,8 @@ static inline __attribute__((always_inline)) double read_lines(const slice *s, i
     for (size_t i = 0; i < n; i++) {
         for (int k = 0; k < streams; k++) {
             const line *at = a + (size_t)k * n + i;
-            __builtin_prefetch(at + AHEAD);
+            __builtin_prefetch(at + SOON);
+            __builtin_prefetch(at + LATER, 0, 2);
             p += at->p;
             q += at->q;
             r += at->r;
