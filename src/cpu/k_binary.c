@@ -122,16 +122,17 @@ static int prepare(const qn_call *c, qn_cpu_step *s, int op, const char *name) {
     return qn_cpu_by_rows(s, name, run_rows, count / n, 3.0 * (double)(n * size), 0);
 }
 
-int QN_K(add)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, QN_ARITH_add, "add rows"); }
-int QN_K(sub)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, QN_ARITH_sub, "sub rows"); }
-int QN_K(mul)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, QN_ARITH_mul, "mul rows"); }
-int QN_K(div)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, QN_ARITH_div, "div rows"); }
-
-/* pow and mod are left to the reference. */
-
 int QN_K(one_step)(const qn_call *c, qn_cpu_step *s); /* k_region.c */
+int QN_K(pairs)(const qn_call *c, qn_cpu_step *s);    /* k_pairs.c: f64, and of arith integers */
+
+#define KERNEL(op) \
+    int QN_K(op)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, QN_ARITH_##op, #op " rows") || QN_K(pairs)(c, s); }
+KERNEL(add)
+KERNEL(sub)
+KERNEL(mul)
+KERNEL(div)
 
 /* Powers and remainders, and layouts that rows do not take, are programs of one step. */
 int QN_K(arith)(const qn_call *c, qn_cpu_step *s) {
-    return (row_fns[c->subop][BOTH][0] && prepare(c, s, c->subop, "arith rows")) || QN_K(one_step)(c, s);
+    return (row_fns[c->subop][BOTH][0] && prepare(c, s, c->subop, "arith rows")) || QN_K(one_step)(c, s) || QN_K(pairs)(c, s);
 }

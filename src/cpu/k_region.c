@@ -509,8 +509,10 @@ ONE_STEP(sin)
 ONE_STEP(cos)
 ONE_STEP(math)
 ONE_STEP(math_back)
-ONE_STEP(add1)
-ONE_STEP(compare)
-ONE_STEP(logic)
-ONE_STEP(where)
 ONE_STEP(silu_back)
+
+/* And such as are pairs of other dtypes as well. */
+int QN_K(pairs)(const qn_call *c, qn_cpu_step *s); /* k_pairs.c */
+int QN_K(add1)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s) || QN_K(pairs)(c, s); }
+int QN_K(compare)(const qn_call *c, qn_cpu_step *s) { return QN_K(pairs)(c, s) || prepare(c, s); }
+int QN_K(where)(const qn_call *c, qn_cpu_step *s) { return QN_K(pairs)(c, s) || prepare(c, s); }

@@ -12,4 +12,7 @@ typedef int64_t (*qn_op_integer_fn)(int64_t a, int64_t b);
 /* The same for integer a and b; what does not fit y is saturated. */
 void qn_op_integer_pairs(const qn_tensor *y, const qn_tensor *a, const qn_tensor *b, qn_op_integer_fn f);
 
+/* What arith computes of integers, by the number of its sub-op; 64 bits, saturated. */
+int64_t qn_op_integer_arith(int subop, int64_t a, int64_t b);
+
 #endif

@@ -83,12 +83,15 @@ double qn_op_arith(int subop, double a, double b) {
     return a;
 }
 
-qn_status qn_ref_arith(const qn_call *c) {
-    static const qn_op_integer_fn integers[] = {
+static const qn_op_integer_fn integers[] = {
 #define QN_ARITH(name, formula) integer_##name,
 #include <quern/arith.def>
 #undef QN_ARITH
-    };
+};
+
+int64_t qn_op_integer_arith(int subop, int64_t a, int64_t b) { return integers[subop](a, b); }
+
+qn_status qn_ref_arith(const qn_call *c) {
     if (qn_is_integer(c->dst[0]->dtype)) qn_op_integer_pairs(c->dst[0], c->src[0], c->src[1], integers[c->subop]);
     else qn_op_pairs(c->dst[0], c->src[0], c->src[1], floats[c->subop]);
     return QN_OK;
