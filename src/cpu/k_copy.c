@@ -174,7 +174,7 @@ static void convert_piece(const qn_copy_loops *l, const char *src, char *dst, in
         qn_copy_row(l->from, src, l->to, dst, n);
         return;
     }
-    if (l->from == QN_DTYPE_F32 && size == 2 && (uintptr_t)dst % (VF_N * 2) == 0) {
+    if (l->from == QN_DTYPE_F32 && qn_lanes_float(l->to) && (uintptr_t)dst % (VF_N * 2) == 0) {
 #define HALVE_TO(d) done = halve_past(d, (const float *)(const void *)src, (uint16_t *)(void *)dst, n)
         int64_t done = 0;
         QN_BY_FLOAT(l->to, HALVE_TO);
@@ -212,7 +212,7 @@ static void copy_piece(const qn_copy_loops *l, const char *src, char *dst, int64
         convert_piece(l, src, dst, n);
         return;
     }
-    float in[64], out[64]; /* of any of the float types */
+    double in[64], out[64]; /* of any plain type */
     for (int64_t i = 0; i < n; i += 64) {
         int64_t some = n - i < 64 ? n - i : 64;
         copy_elements(src + i * step, step, (char *)in, l->size, some, l->size);

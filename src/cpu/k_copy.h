@@ -3,14 +3,15 @@
 #define QN_CPU_K_COPY_H
 
 #include "cpu/k_lanes.h"
+#include "cpu/k_typed.h"
 
-/* n neighbouring elements of one dtype become those of another: equal dtypes, f32, f16 and bf16 in any direction, and block types to
- * and from these, n a whole number of blocks. */
+/* n neighbouring elements of one dtype become those of another: equal dtypes, all plain ones but complex numbers in any direction, and
+ * block types to and from f32, f16 and bf16, n a whole number of blocks. */
 #define qn_copy_row QN_K(copy_row)
 void qn_copy_row(uint32_t from, const char *src, uint32_t to, char *dst, int64_t n);
 /* Whether it can. */
 static inline int qn_copy_can(uint32_t from, uint32_t to) {
-    if (from == to) return 1;
+    if (from == to || (qn_typed_can(from) && qn_typed_can(to))) return 1;
     if (!qn_lanes_float(from) && !qn_is_block(from)) return 0;
     if (!qn_lanes_float(to) && !qn_is_block(to)) return 0;
     return !(qn_is_block(from) && qn_is_block(to)) && qn_can_convert((qn_dtype)from, (qn_dtype)to);

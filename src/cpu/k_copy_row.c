@@ -26,6 +26,17 @@ static void convert_floats(uint32_t from, const char *src, uint32_t to, char *ds
 
 enum { CHUNK = 256 }; /* a multiple of every block */
 
+/* Every value but those of 64-bit integers is a double. */
+static void convert_plain(uint32_t from, const char *src, uint32_t to, char *dst, int64_t n) {
+    int64_t step = qn_dtype_describe((qn_dtype)from)->bytes, to_step = qn_dtype_describe((qn_dtype)to)->bytes;
+    double wide[CHUNK];
+    for (int64_t i = 0; i < n; i += CHUNK) {
+        int64_t some = n - i < CHUNK ? n - i : CHUNK;
+        qn_typed_load(from, src + i * step, some, wide, qn_lanes_float(to));
+        qn_typed_store(to, wide, some, dst + i * to_step);
+    }
+}
+
 void qn_copy_row(uint32_t from, const char *src, uint32_t to, char *dst, int64_t n) {
     const qn_dtype_info *a = qn_dtype_describe((qn_dtype)from), *b = qn_dtype_describe((qn_dtype)to);
     if (from == to) {
@@ -33,7 +44,7 @@ void qn_copy_row(uint32_t from, const char *src, uint32_t to, char *dst, int64_t
         return;
     }
     if (!qn_is_block(from) && !qn_is_block(to)) {
-        convert_floats(from, src, to, dst, n);
+        (qn_lanes_float(from) && qn_lanes_float(to) ? convert_floats : convert_plain)(from, src, to, dst, n);
         return;
     }
     if (to == QN_DTYPE_F32) {
