@@ -79,4 +79,22 @@ static inline qn_axes qn_axes_of_reduce(const qn_call *c) {
     return l;
 }
 
+/* The same of every op that adds up: reduce, sum_rows, mean, sum, repeat_back. 0: tiles of it that are neither an axis whole nor one element. */
+static inline int qn_axes_of(const qn_call *c, qn_axes *l) {
+    const qn_tensor *x = c->src[0], *y = c->dst[0];
+    *l = (qn_axes){.kept = 1};
+    if (c->op == QN_OP_reduce) *l = qn_axes_of_reduce(c);
+    else if (c->op == QN_OP_sum) qn_axes_add(l, qn_tensor_count(x), 1);
+    else
+        for (int k = x->rank - 1; k >= 0; k--) {
+            int gone = c->op == QN_OP_repeat_back ? qn_ne(y, k) != qn_ne(x, k) : k == 0;
+            if (c->op == QN_OP_repeat_back && gone && qn_ne(y, k) != 1) return 0;
+            qn_axes_add(l, qn_ne(x, k), gone);
+        }
+    return 1;
+}
+static inline int qn_axes_is_mean(const qn_call *c) {
+    return c->op == QN_OP_mean || (c->op == QN_OP_reduce && c->subop == QN_REDUCE_mean);
+}
+
 #endif

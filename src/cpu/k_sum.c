@@ -58,12 +58,15 @@ static void sum_runs(const qn_axes *l, const float *x, float *y, int64_t n, doub
     y[n] = (float)(sum * scale);
 }
 
-typedef int (*describe_fn)(const qn_call *c, qn_axes *l, double *scale);
+static double scale_of(const qn_call *c, const qn_axes *l) {
+    return qn_axes_is_mean(c) ? (double)l->kept / (double)qn_tensor_count(c->src[0]) : 1.0;
+}
 
-static void run(const qn_call *c, const qn_cpu_step *s, int64_t part, describe_fn describe) {
+static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     qn_axes l;
-    double scale;
-    if (!describe(c, &l, &scale)) return;
+    (void)phase;
+    if (!qn_axes_of(c, &l)) return;
+    double scale = scale_of(c, &l);
     const float *x = (const float *)(const void *)qn_at(c->src[0], 0);
     float *y = (float *)(void *)qn_at(c->dst[0], 0);
     int64_t units = qn_axes_units(&l), end = qn_cpu_cut(units, s->parts[0], part + 1);
@@ -99,75 +102,30 @@ static int prepare_pieces(qn_cpu_step *s, int64_t n, int is_mean) {
     return 1;
 }
 
-static int prepare(const qn_call *c, qn_cpu_step *s, describe_fn describe, qn_cpu_run_fn fn) {
+static int prepare(const qn_call *c, qn_cpu_step *s) {
     qn_axes l;
-    double scale;
     const qn_tensor *x = c->src[0], *y = c->dst[0];
     if (x->dtype != QN_DTYPE_F32 || y->dtype != QN_DTYPE_F32 || !qn_cpu_is_dense(x) || !qn_cpu_is_dense(y)) return 0;
-    if (qn_tensor_count(x) == 0 || qn_tensor_count(y) == 0 || !describe(c, &l, &scale)) return 0;
-    if (l.n == 1 && l.gone[0] && l.extent[0] >= 4 * PIECE) return prepare_pieces(s, l.extent[0], scale < 1.0);
+    if (qn_tensor_count(x) == 0 || qn_tensor_count(y) == 0 || !qn_axes_of(c, &l)) return 0;
+    if (l.n == 1 && l.gone[0] && l.extent[0] >= 4 * PIECE) return prepare_pieces(s, l.extent[0], scale_of(c, &l) < 1.0);
     int64_t units = qn_axes_units(&l);
-    return qn_cpu_by_rows(s, "sums", fn, units, 4.0 * (double)qn_tensor_count(x) / (double)units, 0);
+    return qn_cpu_by_rows(s, "sums", run, units, 4.0 * (double)qn_tensor_count(x) / (double)units, 0);
 }
 
-/* ---- The ops: which axes are summed */
-
-static int describe_reduce(const qn_call *c, qn_axes *l, double *scale) {
-    *l = qn_axes_of_reduce(c);
-    *scale = c->subop == QN_REDUCE_mean ? (double)l->kept / (double)qn_tensor_count(c->src[0]) : 1.0;
-    return 1;
-}
-
-/* Tiles that cover an axis whole, or one element of it. */
-static int describe_repeat_back(const qn_call *c, qn_axes *l, double *scale) {
-    const qn_tensor *g = c->src[0], *y = c->dst[0];
-    *l = (qn_axes){.kept = 1};
-    *scale = 1;
-    for (int k = g->rank - 1; k >= 0; k--) {
-        if (qn_ne(y, k) != qn_ne(g, k) && qn_ne(y, k) != 1) return 0;
-        qn_axes_add(l, qn_ne(g, k), qn_ne(y, k) != qn_ne(g, k));
-    }
-    return 1;
-}
-
-static int describe_rows(const qn_call *c, qn_axes *l, double *scale) {
-    const qn_tensor *x = c->src[0];
-    *l = (qn_axes){.kept = 1};
-    for (int i = 0; i < x->rank; i++) qn_axes_add(l, x->shape[i], i == x->rank - 1);
-    *scale = 1;
-    return 1;
-}
-
-static int describe_mean(const qn_call *c, qn_axes *l, double *scale) {
-    describe_rows(c, l, scale);
-    *scale = 1.0 / (double)qn_ne(c->src[0], 0);
-    return 1;
-}
-
-static int describe_all(const qn_call *c, qn_axes *l, double *scale) {
-    *l = (qn_axes){.kept = 1};
-    qn_axes_add(l, qn_tensor_count(c->src[0]), 1);
-    *scale = 1;
-    return 1;
-}
-
-#define KERNEL(op, describe)                                                                \
-    static void run_##op(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) { \
-        (void)phase;                                                                        \
-        run(c, s, part, describe);                                                          \
-    }                                                                                       \
-    int QN_K(op)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, describe, run_##op); }
-KERNEL(sum_axes, describe_reduce)
-KERNEL(repeat_back, describe_repeat_back)
-KERNEL(sum_rows, describe_rows)
-KERNEL(mean, describe_mean)
-KERNEL(sum, describe_all)
-
-int QN_K(fold)(const qn_call *c, qn_cpu_step *s); /* k_fold.c */
+int QN_K(fold)(const qn_call *c, qn_cpu_step *s);  /* k_fold.c */
+int QN_K(total)(const qn_call *c, qn_cpu_step *s); /* k_total.c: f64 and integers */
 
 int QN_K(reduce)(const qn_call *c, qn_cpu_step *s) {
-    return c->subop == QN_REDUCE_sum || c->subop == QN_REDUCE_mean ? QN_K(sum_axes)(c, s) : QN_K(fold)(c, s);
+    int adds = c->subop == QN_REDUCE_sum || c->subop == QN_REDUCE_mean;
+    return (adds ? prepare(c, s) : QN_K(fold)(c, s)) || QN_K(total)(c, s);
 }
+
+#define KERNEL(op) \
+    int QN_K(op)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s) || QN_K(total)(c, s); }
+KERNEL(repeat_back)
+KERNEL(sum_rows)
+KERNEL(mean)
+KERNEL(sum)
 
 /* ---- count_equal: parts count apart, and a second phase adds up */
 
