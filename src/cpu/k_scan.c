@@ -1,9 +1,12 @@
-/* scan and cumsum, running sums and products along an axis, and scan_back; in double. Lanes are what lies beside each other: elements of
- * the axes behind, or rows, turned so that they do; few rows, or such of halves, are one chain each, as the reference has it. */
+/* scan and cumsum, running sums and products along an axis, and scan_back; floats in double, integers exact. Lanes are what lies beside
+ * each other: elements of the axes behind, or rows, turned so that they do; few rows, or such of halves, are one chain each, as the
+ * reference has it, and so are other dtypes. */
 #include "cpu/k_copy.h"
 #include "cpu/k_past.h"
+#include "cpu/k_typed.h"
 #include "cpu/simd/simd_turn.h"
 #include "cpu/simd/simd_wide.h"
+#include "op/integer.h"
 
 /* x dense as [outer, n, inner], n the axis that is walked. */
 typedef struct form {
@@ -152,7 +155,75 @@ static int by_lanes(const qn_call *c, qn_cpu_step *s) {
                           8.0 * (double)f.n * VF_N, 4.0 * (double)f.n * VF_N);
 }
 
-int QN_K(scan)(const qn_call *c, qn_cpu_step *s) { return by_lanes(c, s); }
+/* ---- f64, and integers, which are exact and saturate: a chain for each column, a row being one. Of f32 what has too few rows for
+ * lanes. */
+
+enum { COLUMNS = 256 };
+
+/* `width` columns, each of their n elements `step` behind the one before. */
+typedef void (*chains_fn)(const void *from, void *to, int64_t n, int64_t step, int64_t width, int exclusive);
+
+/* next: what `a` becomes with x; shown: what goes out for v, which is that, or a. */
+#define CHAINS(name, type, held, initial, next, shown)                                                         \
+    QN_INLINE type name##_step(held *now, type x, int exclusive) {                                             \
+        held a = *now, v = next;                                                                               \
+        *now = v;                                                                                              \
+        if (exclusive) v = a;                                                                                  \
+        return (type)(shown);                                                                                  \
+    }                                                                                                          \
+    static void name(const void *from, void *to, int64_t n, int64_t step, int64_t width, int exclusive) {      \
+        const type *x = from;                                                                                  \
+        type *y = to;                                                                                          \
+        held now[COLUMNS], one = initial;                                                                      \
+        for (int64_t k = 0; width == 1 && k < n; k++) y[k * step] = name##_step(&one, x[k * step], exclusive); \
+        for (int64_t i = 0; width > 1 && i < width; i++) now[i] = one;                                         \
+        for (int64_t k = 0; width > 1 && k < n; k++, x += step, y += step) {                                   \
+            QN_TYPED_EACH                                                                                      \
+            for (int64_t i = 0; i < width; i++) y[i] = name##_step(now + i, x[i], exclusive);                  \
+        }                                                                                                      \
+    }
+#define NOTHING_YET ((qn_signed){1, 0})
+#define PRODUCTS(d, type, wide)                                                                \
+    CHAINS(prod_##d, type, qn_signed, NOTHING_YET, qn_signed_mul(a, qn_signed_of((int64_t)x)), \
+           qn_limited(qn_signed_value(v), QN_LOW_##d, QN_HIGH_##d))
+#define SUMS(d, type, wide) CHAINS(sum_##d, type, int64_t, 0, a + (int64_t)x, qn_limited(v, QN_LOW_##d, QN_HIGH_##d))
+QN_TYPED_NARROW(PRODUCTS)
+QN_TYPED_NARROW(SUMS)
+PRODUCTS(I64, int64_t, int64_t)
+CHAINS(sum_I64, int64_t, qn_wide, 0, a + x, qn_wide_value(v))
+CHAINS(prod_F64, double, double, 1, a *x, v)
+CHAINS(sum_F64, double, double, 0, a + x, v)
+CHAINS(prod_F32, float, double, 1, a *(double)x, v)
+CHAINS(sum_F32, float, double, 0, a + (double)x, v)
+
+#define CHAINS_OF(d, type, wide) [QN_DTYPE_##d] = {[QN_SCAN_sum] = sum_##d, [QN_SCAN_prod] = prod_##d},
+static const chains_fn chains[QN_DTYPE_COUNT][2] = {QN_TYPED_NUMBERS(CHAINS_OF) CHAINS_OF(F32, , )};
+
+static void run_chains(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    form f = form_of(c);
+    int64_t size = qn_dtype_describe((qn_dtype)c->dst[0]->dtype)->bytes, blocks = (f.inner + COLUMNS - 1) / COLUMNS;
+    int64_t u = qn_cpu_cut(f.outer * blocks, s->parts[0], part), end = qn_cpu_cut(f.outer * blocks, s->parts[0], part + 1);
+    (void)phase;
+    for (; u < end; u++) {
+        int64_t first = u % blocks * COLUMNS, width = f.inner - first < COLUMNS ? f.inner - first : COLUMNS;
+        int64_t at = (u / blocks * f.n + (f.reverse ? f.n - 1 : 0)) * f.inner + first;
+        ((chains_fn)s->inner)(qn_at(c->src[0], at * size), qn_at(c->dst[0], at * size), f.n, f.reverse ? -f.inner : f.inner,
+                              width, f.exclusive);
+    }
+}
+
+static int by_chains(const qn_call *c, qn_cpu_step *s) {
+    const qn_tensor *x = c->src[0], *y = c->dst[0];
+    if (!chains[x->dtype][0] || qn_tensor_count(x) == 0 || !qn_cpu_is_dense(x) || !qn_cpu_is_dense(y)) return 0;
+    form f = form_of(c);
+    if (f.n > INT32_MAX) return 0; /* sums of 32 bits would not fit in 64 */
+    int64_t blocks = (f.inner + COLUMNS - 1) / COLUMNS;
+    double each = (double)qn_tensor_count(x) / (double)(f.outer * blocks);
+    s->inner = (qn_cpu_inner_fn)chains[x->dtype][f.product ? QN_SCAN_prod : QN_SCAN_sum];
+    return qn_cpu_by_rows(s, "chains", run_chains, f.outer * blocks, 16.0 * each, 4.0 * each);
+}
+
+int QN_K(scan)(const qn_call *c, qn_cpu_step *s) { return by_lanes(c, s) || by_chains(c, s); }
 
 /* ---- One chain of doubles */
 
@@ -189,7 +260,7 @@ static void run_cumsum(const qn_call *c, const qn_cpu_step *s, int phase, int64_
 
 int QN_K(cumsum)(const qn_call *c, qn_cpu_step *s) {
     const qn_tensor *a = c->src[0], *y = c->dst[0];
-    if (by_lanes(c, s)) return 1;
+    if (by_lanes(c, s) || by_chains(c, s)) return 1;
     if (!qn_lanes_rows(a) || !qn_lanes_rows(y) || a->dtype != y->dtype || qn_tensor_count(a) == 0) return 0;
     return qn_cpu_by_rows(s, "running sums", run_cumsum, qn_tensor_count(a) / qn_ne(a, 0), 16.0 * (double)qn_ne(a, 0), 0);
 }
