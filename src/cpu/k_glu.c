@@ -248,5 +248,7 @@ static void run_clamp(const qn_call *c, const qn_cpu_step *s, int phase, int64_t
     const qn_attr_clamp *at = c->attr;
     run_map(c, s, part, clamp_any, at->min, at->max);
 }
-int QN_K(scale)(const qn_call *c, qn_cpu_step *s) { return prepare_map(c, s, "scale", run_scale); }
-int QN_K(clamp)(const qn_call *c, qn_cpu_step *s) { return prepare_map(c, s, "clamp", run_clamp); }
+int QN_K(doubles)(const qn_call *c, qn_cpu_step *s); /* k_doubles.c: f64 */
+
+int QN_K(scale)(const qn_call *c, qn_cpu_step *s) { return prepare_map(c, s, "scale", run_scale) || QN_K(doubles)(c, s); }
+int QN_K(clamp)(const qn_call *c, qn_cpu_step *s) { return prepare_map(c, s, "clamp", run_clamp) || QN_K(doubles)(c, s); }

@@ -1,13 +1,13 @@
 /* region: a program of elementwise steps runs over tiles that stay in the first cache, a vector at a time in f32. An op that can be a
  * step and has no kernel of its own is the program of that one step. Dtypes are f32, f16, bf16 and truths, which are 0 and 1 within;
- * other dtypes and functions without a vector form are left to the reference. */
+ * programs with others are k_doubles.c's, and functions without a vector form are left to the reference. */
 #include "cpu/k_lanes.h"
 #include "cpu/k_past.h"
+#include "cpu/k_region.h"
 #include "cpu/simd/simd_act.h"
 #include "cpu/simd/simd_power.h"
-#include "op/region.h"
 
-enum { TILE = 128, AHEAD = 1024 }; /* elements of a register; bytes before they are read or written, lines are asked for */
+enum { TILE = QN_REGION_TILE, AHEAD = 1024 }; /* AHEAD: bytes before they are read or written, lines are asked for */
 
 typedef void (*step_fn)(const float *a, const float *b, const float *c, float *y);
 
@@ -289,39 +289,7 @@ static void run_steps(machine *m, float *last) {
     }
 }
 
-/* ---- Tiles. The output is dense; a source lies as it does, holds one element for all, or is stretched along some axes. */
-
-typedef struct layout {
-    int64_t rows, columns; /* one row when no source is stretched along some axes only */
-    int flat;
-} layout;
-
-static int64_t stretched(const qn_tensor *t, int k) { return qn_ne(t, k) == 1 ? 0 : qn_nb(t, k); }
-
-static int is_flat(const qn_tensor *t, const qn_tensor *y) {
-    return qn_tensor_count(t) == 1 || (qn_cpu_is_dense(t) && qn_tensor_count(t) == qn_tensor_count(y));
-}
-
-static layout layout_of(const qn_call *c) {
-    const qn_tensor *y = c->dst[0];
-    layout l = {.flat = 1, .rows = 1, .columns = qn_tensor_count(y)};
-    for (int i = 0; i < c->n_src; i++) l.flat &= !c->src[i] || is_flat(c->src[i], y);
-    if (!l.flat) {
-        l.columns = qn_ne(y, 0);
-        l.rows = qn_tensor_count(y) / l.columns;
-    }
-    return l;
-}
-
-static int64_t size_of(const qn_tensor *t) { return t->dtype == QN_DTYPE_F32 ? 4 : t->dtype == QN_DTYPE_BOOL ? 1 : 2; }
-
-/* Where row `row` of y is in a source, from its last axis to its first; how far its elements are apart. */
-static const char *row_of(const qn_tensor *t, const qn_tensor *y, const layout *l, int64_t row, int64_t *step) {
-    int64_t at = 0;
-    *step = l->flat ? (qn_tensor_count(t) == 1 ? 0 : size_of(t)) : stretched(t, 0);
-    for (int k = 1; !l->flat && k < y->rank; row /= qn_ne(y, k++)) at += row % qn_ne(y, k) * stretched(t, k);
-    return qn_at(t, at);
-}
+/* ---- Tiles */
 
 static void load_halves(const char *from, uint32_t dtype, int64_t step, int n, float *spread) {
     uint16_t half[TILE] = {0};
@@ -360,7 +328,7 @@ static void store_tile(const float *from, uint32_t dtype, int n, char *to, int p
     }
 }
 
-static void run_tile(const qn_call *c, machine *m, const layout *l, int64_t row, int64_t first) {
+static void run_tile(const qn_call *c, machine *m, const qn_region_layout *l, int64_t row, int64_t first) {
     int n = l->columns - first < TILE ? (int)(l->columns - first) : TILE;
     for (int i = 0; i < c->n_src; i++) {
         const qn_tensor *t = c->src[i];
@@ -375,16 +343,10 @@ static void run_tile(const qn_call *c, machine *m, const layout *l, int64_t row,
     run_steps(m, NULL);
     for (int o = 0; o < m->region.n_outputs; o++) {
         const qn_tensor *y = o < c->n_dst ? c->dst[o] : NULL;
-        if (y) store_tile(m->at[m->region.output[o]], y->dtype, n, qn_at(y, (row * l->columns + first) * size_of(y)), m->past);
+        if (y)
+            store_tile(m->at[m->region.output[o]], y->dtype, n, qn_at(y, (row * l->columns + first) * qn_region_size(y)),
+                       m->past);
     }
-}
-
-static int read_program(const qn_call *c, qn_region *r) {
-    int given = c->n_src; /* a source at the end may be left out */
-    while (given > 1 && !c->src[given - 1]) given--;
-    if (c->op != QN_OP_region) return qn_region_of_op(c->op, c->subop, c->attr, given, (qn_dtype)c->dst[0]->dtype, r);
-    qn_region_read(&((const qn_attr_region *)c->attr)->code, r);
-    return 1;
 }
 
 /* One result, which is that of the last step, in f32: other steps have read what they need when it is written. */
@@ -395,19 +357,17 @@ static int is_direct(const qn_call *c, const machine *m) {
            c->dst[0]->dtype == QN_DTYPE_F32;
 }
 
-static void begin_row(const qn_call *c, machine *m, const layout *l, int64_t row) {
+static void begin_row(const qn_call *c, machine *m, const qn_region_layout *l, int64_t row) {
     for (int i = 0; i < c->n_src; i++)
-        if (c->src[i]) m->row[i] = row_of(c->src[i], c->dst[0], l, row, &m->step[i]);
+        if (c->src[i]) m->row[i] = qn_region_row(c->src[i], c->dst[0], l, row, &m->step[i]);
 }
-
-static int64_t tiles_of(const layout *l) { return (l->columns + TILE - 1) / TILE; }
 
 static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     machine m;
-    layout l = layout_of(c);
-    int64_t tiles = tiles_of(&l), all = l.rows * tiles, row = -1, end = qn_cpu_cut(all, s->parts[0], part + 1);
+    qn_region_layout l = qn_region_layout_of(c);
+    int64_t tiles = qn_region_tiles(&l), all = l.rows * tiles, row = -1, end = qn_cpu_cut(all, s->parts[0], part + 1);
     (void)phase;
-    read_program(c, &m.region);
+    qn_region_program(c, &m.region);
     choose_functions(c, &m);
     m.past = qn_past_is(c->dst[0], c->src, c->n_src);
     m.direct = is_direct(c, &m);
@@ -437,13 +397,15 @@ static int is_ours(const qn_call *c, const qn_region *r) {
 static int prepare(const qn_call *c, qn_cpu_step *s) {
     qn_region r;
     if (!c->dst[0] || qn_tensor_count(c->dst[0]) == 0) return 0;
-    if (!read_program(c, &r) || !is_ours(c, &r)) return 0;
-    layout l = layout_of(c);
-    return qn_cpu_by_rows(s, "tiles of a program", run, l.rows * tiles_of(&l), TILE * 4.0 * (c->n_src + c->n_dst),
+    if (!qn_region_program(c, &r) || !is_ours(c, &r)) return 0;
+    qn_region_layout l = qn_region_layout_of(c);
+    return qn_cpu_by_rows(s, "tiles of a program", run, l.rows * qn_region_tiles(&l), TILE * 4.0 * (c->n_src + c->n_dst),
                           TILE * 6.0 * r.n_steps);
 }
 
-int QN_K(region)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s); }
+int QN_K(doubles)(const qn_call *c, qn_cpu_step *s); /* k_doubles.c */
+
+int QN_K(region)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s) || QN_K(doubles)(c, s); }
 
 /* ---- One step that costs less than the memory it goes through: without tiles it is a tenth faster. f32, dense. */
 
@@ -495,15 +457,15 @@ static int prepare_cheap(const qn_call *c, qn_cpu_step *s) {
 }
 
 #define CHEAP_STEP(op) \
-    int QN_K(op)(const qn_call *c, qn_cpu_step *s) { return prepare_cheap(c, s) || prepare(c, s); }
+    int QN_K(op)(const qn_call *c, qn_cpu_step *s) { return prepare_cheap(c, s) || prepare(c, s) || QN_K(doubles)(c, s); }
 CHEAP_STEP(sqr)
 CHEAP_STEP(sqrt)
 CHEAP_STEP(leaky_relu)
 
 /* Other ops that are one step. */
+int QN_K(one_step)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s); } /* whichever op it is */
 #define ONE_STEP(op) \
-    int QN_K(op)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s); }
-ONE_STEP(one_step) /* whichever op it is */
+    int QN_K(op)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s) || QN_K(doubles)(c, s); }
 ONE_STEP(log)
 ONE_STEP(sin)
 ONE_STEP(cos)
@@ -515,4 +477,4 @@ ONE_STEP(silu_back)
 int QN_K(pairs)(const qn_call *c, qn_cpu_step *s); /* k_pairs.c */
 int QN_K(add1)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s) || QN_K(pairs)(c, s); }
 int QN_K(compare)(const qn_call *c, qn_cpu_step *s) { return QN_K(pairs)(c, s) || prepare(c, s); }
-int QN_K(where)(const qn_call *c, qn_cpu_step *s) { return QN_K(pairs)(c, s) || prepare(c, s); }
+int QN_K(where)(const qn_call *c, qn_cpu_step *s) { return QN_K(pairs)(c, s) || prepare(c, s) || QN_K(doubles)(c, s); }

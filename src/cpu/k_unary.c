@@ -178,7 +178,9 @@ static int prepare(const qn_call *c, qn_cpu_step *s, const char *name) {
                           CHUNK * 20.0);
 }
 
-int QN_K(unary)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, "unary"); }
-int QN_K(unary_back)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, "unary_back"); }
+int QN_K(doubles)(const qn_call *c, qn_cpu_step *s); /* k_doubles.c: f64 */
+
+int QN_K(unary)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, "unary") || QN_K(doubles)(c, s); }
+int QN_K(unary_back)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, "unary_back") || QN_K(doubles)(c, s); }
 int QN_K(unary_back2)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, "unary_back2"); }
 int QN_K(math_back2)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, "math_back2"); }

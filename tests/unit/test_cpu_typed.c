@@ -7,6 +7,7 @@
 
 #include "cmocka_setup.h"
 #include "cpu/cpu.h"
+#include "op/region.h"
 #include "run/context.h"
 #include "tensor/convert.h"
 
@@ -170,6 +171,51 @@ static void check_scans(void) {
     }
 }
 
+/* Functions of f64, in tiles of doubles; and of one dtype with another among the steps, which is a program. */
+static void check_maps(void) {
+    fill(QN_DTYPE_F64, source[0], ROOM);
+    fill(QN_DTYPE_F64, source[1], ROOM);
+    for (int way = 0; way < 8; way++) {
+        qn_attr_scale scale = qn_attr_scale_default();
+        qn_attr_clamp clamp = qn_attr_clamp_default();
+        scale.s = -1.7f, scale.b = way & 1 ? 0.3f : 0, clamp.min = -0.5f, clamp.max = 2;
+        qn_tensor a = lay(QN_DTYPE_F64, way, source[0]), b = lay(QN_DTYPE_F64, way, source[1]),
+                  y = lay(QN_DTYPE_F64, way == 7 ? 0 : way, NULL);
+        for (int k = 0; k < QN_UNARY_COUNT; k++)
+            if (k != QN_UNARY_xielu) {
+                COMPARE(unary, k, NULL, &y, &a);
+                COMPARE(unary_back, k, NULL, &y, &a, &b);
+            }
+        for (int k = 0; k < QN_MATH_COUNT; k++) COMPARE(math, k, NULL, &y, &a);
+        COMPARE(sqr, 0, NULL, &y, &a);
+        COMPARE(sqrt, 0, NULL, &y, &a);
+        COMPARE(leaky_relu, 0, NULL, &y, &a);
+        COMPARE(scale, 0, &scale, &y, &a);
+        COMPARE(clamp, 0, &clamp, &y, &a);
+    }
+}
+
+static void check_programs(void) {
+    static const qn_dtype ints[] = {QN_DTYPE_I8, QN_DTYPE_U8, QN_DTYPE_I16, QN_DTYPE_I32, QN_DTYPE_U32};
+    for (int d = 0; d < 5; d++) { /* where the first is below the second the third, else the first as a half */
+        fill(ints[d], source[0], ROOM);
+        fill(ints[d], source[1], ROOM);
+        fill(QN_DTYPE_F32, source[2], ROOM);
+        qn_region_step steps[] = {
+            {QN_REGION_compare, QN_COMPARE_lt, QN_DTYPE_BOOL, -1, 2, {0, 1}, 0},
+            {QN_REGION_cast, 0, QN_DTYPE_F16, -1, 1, {0}, 0},
+            {QN_REGION_where, 0, QN_DTYPE_F32, 0, 3, {QN_REGION_STEP_BIT, 2, QN_REGION_STEP_BIT + 1}, 0},
+        };
+        qn_attr_region at = qn_attr_region_default();
+        for (int i = 0; i < 3; i++) assert_true(qn_region_append(&at.code, &steps[i]));
+        for (int way = 0; way < 8; way++) {
+            qn_tensor a = lay(ints[d], way, source[0]), b = lay(ints[d], 0, source[1]), c = lay(QN_DTYPE_F32, 1, source[2]);
+            qn_tensor y = lay(QN_DTYPE_F32, 0, NULL);
+            COMPARE(region, 0, &at, &y, &a, &b, &c);
+        }
+    }
+}
+
 static void pairs_have_the_bits_of_the_reference(void **unused) {
     (void)unused;
     each_level(check_pairs);
@@ -187,12 +233,20 @@ static void scans_have_the_bits_of_the_reference(void **unused) {
     each_level(check_scans);
 }
 
+static void maps_have_the_bits_of_the_reference(void **unused) {
+    (void)unused;
+    each_level(check_maps);
+}
+static void programs_have_the_bits_of_the_reference(void **unused) {
+    (void)unused;
+    each_level(check_programs);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pairs_have_the_bits_of_the_reference),
-        cmocka_unit_test(casts_have_the_bits_of_the_reference),
-        cmocka_unit_test(reductions_have_the_bits_of_the_reference),
-        cmocka_unit_test(scans_have_the_bits_of_the_reference),
+        cmocka_unit_test(pairs_have_the_bits_of_the_reference),      cmocka_unit_test(casts_have_the_bits_of_the_reference),
+        cmocka_unit_test(reductions_have_the_bits_of_the_reference), cmocka_unit_test(scans_have_the_bits_of_the_reference),
+        cmocka_unit_test(maps_have_the_bits_of_the_reference),       cmocka_unit_test(programs_have_the_bits_of_the_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
