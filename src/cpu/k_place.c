@@ -359,7 +359,9 @@ static void run_acc(const qn_call *c, const qn_cpu_step *s, int phase, int64_t p
     for (qn_rows_begin_at(&it, b->rank, b->shape, qn_cpu_cut(rows, s->parts[1], part)); it.live && it.row < end;
          qn_rows_next(&it)) {
         char *to = qn_row(&it, &view);
-        for (int64_t i = 0; i < it.n; i += VF_N)
+        const double *more = (const double *)(const void *)qn_row(&it, b);
+        for (int64_t i = 0; b->dtype == QN_DTYPE_F64 && i < it.n; i++) ((double *)(void *)to)[i] += more[i];
+        for (int64_t i = 0; b->dtype == QN_DTYPE_F32 && i < it.n; i += VF_N)
             qn_lanes_put_at(QN_DTYPE_F32, to, i,
                             qn_lanes_at(QN_DTYPE_F32, to, i, it.n) + qn_lanes_at(QN_DTYPE_F32, qn_row(&it, b), i, it.n), it.n);
     }
@@ -387,7 +389,7 @@ int QN_K(set)(const qn_call *c, qn_cpu_step *s) {
 int QN_K(acc)(const qn_call *c, qn_cpu_step *s) {
     const qn_tensor *b = c->src[1];
     if (is_empty(c->src[0]) || is_empty(b) || !qn_cpu_is_dense(c->dst[0])) return 0;
-    if (b->dtype != QN_DTYPE_F32 || c->dst[0]->dtype != QN_DTYPE_F32 || !is_row(b)) return 0;
+    if ((b->dtype != QN_DTYPE_F32 && b->dtype != QN_DTYPE_F64) || c->dst[0]->dtype != b->dtype || !is_row(b)) return 0;
     return prepare_region(c, s, "acc rows", run_acc, rows_of(b));
 }
 
