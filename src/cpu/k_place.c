@@ -533,9 +533,11 @@ static void run_reduce_back(const qn_call *c, const qn_cpu_step *s, int phase, i
     }
 }
 
+int QN_K(best_back)(const qn_call *c, qn_cpu_step *s); /* k_total.c: the largest and the smallest */
+
 int QN_K(reduce_back)(const qn_call *c, qn_cpu_step *s) {
     const qn_tensor *g = c->src[0], *dx = c->dst[0];
-    if (c->subop != QN_REDUCE_sum && c->subop != QN_REDUCE_mean) return 0;
+    if (c->subop != QN_REDUCE_sum && c->subop != QN_REDUCE_mean) return QN_K(best_back)(c, s);
     if (g->dtype != QN_DTYPE_F32 || dx->dtype != QN_DTYPE_F32 || !qn_cpu_is_dense(g) || qn_tensor_count(dx) == 0) return 0;
     return by_rows(s, "reduce_back rows", run_reduce_back, dx);
 }

@@ -290,7 +290,7 @@ int QN_K(best)(const qn_call *c, qn_cpu_step *s); /* k_total.c: f64 and integers
 int QN_K(argmax)(const qn_call *c, qn_cpu_step *s) {
     const qn_tensor *x = c->src[0], *y = c->dst[0];
     int64_t n = qn_ne(x, 0);
-    if (QN_K(best)(c, s)) return 1;
+    if (x->dtype != QN_DTYPE_F32) return QN_K(best)(c, s);
     if (!is_row_of(x, QN_DTYPE_F32) || y->dtype != QN_DTYPE_I32 || qn_tensor_count(y) == 0 || n == 0) return 0;
     return qn_cpu_by_rows(s, "argmax rows", run_argmax, qn_ne(x, 1), 4.0 * (double)n, 0);
 }
@@ -349,8 +349,8 @@ static void run_arg_reduce(const qn_call *c, const qn_cpu_step *s, int phase, in
 
 int QN_K(arg_reduce)(const qn_call *c, qn_cpu_step *s) {
     const qn_tensor *x = c->src[0], *y = c->dst[0];
-    if (QN_K(best)(c, s)) return 1;
-    if (x->dtype != QN_DTYPE_F32 || qn_tensor_count(x) == 0 || !qn_cpu_is_dense(x) || !qn_cpu_is_dense(y)) return 0;
+    if (x->dtype != QN_DTYPE_F32) return QN_K(best)(c, s);
+    if (qn_tensor_count(x) == 0 || !qn_cpu_is_dense(x) || !qn_cpu_is_dense(y)) return 0;
     lane_form f = lane_form_of(c);
     return qn_cpu_by_rows(s, "arg_reduce", run_arg_reduce, lane_units(&f),
                           4.0 * (double)qn_tensor_count(x) / (double)lane_units(&f), 0);

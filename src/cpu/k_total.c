@@ -1,4 +1,4 @@
-/* Reductions over any axes of dense f64 and integers, and arg_reduce and argmax of them. Whatever is reduced, rows of neighbours are taken
+/* Reductions over any axes of dense f64 and integers, arg_reduce and argmax of them, and reduce_back of extrema. Whatever is reduced, rows of neighbours are taken
  * into as many lanes, which compilers make vectors of: columns are such rows, and a run of neighbours is cut into them. Integers are
  * exact and saturate at the end; f64 is added in an order that shapes alone decide. */
 #include <math.h>
@@ -267,8 +267,10 @@ QN_TYPED_NARROW(BESTS)
 BESTS(I64, int64_t, int64_t)
 BEST(largest_F64, double, ((x > b) | (x != x)) & (b == b))
 BEST(smallest_F64, double, ((x < b) | (x != x)) & (b == b))
+BEST(largest_F32, float, ((x > b) | (x != x)) & (b == b))
+BEST(smallest_F32, float, ((x < b) | (x != x)) & (b == b))
 #define BESTS_OF(d, type, wide) [QN_DTYPE_##d] = {[QN_ARG_REDUCE_max] = largest_##d, [QN_ARG_REDUCE_min] = smallest_##d},
-static const best_fn bests[QN_DTYPE_COUNT][2] = {QN_TYPED_NUMBERS(BESTS_OF)};
+static const best_fn bests[QN_DTYPE_COUNT][2] = {QN_TYPED_NUMBERS(BESTS_OF) BESTS_OF(F32, , )};
 
 /* x dense as [outer, n, inner] of which n goes. */
 typedef struct form {
@@ -277,22 +279,36 @@ typedef struct form {
     best_fn best;
 } form;
 
-static form form_of(const qn_call *c) {
-    const qn_tensor *x = c->src[0];
-    int is_argmax = c->op == QN_OP_argmax, k = is_argmax ? 0 : qn_op_axis(((const qn_attr_arg_reduce *)c->attr)->axis, x->rank);
-    form f = {1, qn_ne(x, k), 1, 0, qn_dtype_describe((qn_dtype)x->dtype)->bytes, is_argmax ? QN_ARG_REDUCE_max : c->subop, NULL};
-    for (int j = 0; j < k; j++) f.inner *= qn_ne(x, j);
-    for (int j = k + 1; j < x->rank; j++) f.outer *= qn_ne(x, j);
-    f.blocks = (f.inner + LANES - 1) / LANES;
-    f.best = bests[x->dtype][f.order];
-    return f;
+/* Axes in the set go, counted from the last; 0: others lie between them. */
+static int make_form(const qn_tensor *x, unsigned set, int order, form *f) {
+    *f = (form){1, 1, 1, 0, qn_dtype_describe((qn_dtype)x->dtype)->bytes, order, bests[x->dtype][order]};
+    for (int k = 0; k < x->rank; k++) {
+        int64_t extent = qn_ne(x, k);
+        if (extent == 1) continue;
+        if (!(set >> k & 1)) *(f->n > 1 ? &f->outer : &f->inner) *= extent;
+        else if (f->outer > 1) return 0;
+        else f->n *= extent;
+    }
+    f->blocks = (f->inner + LANES - 1) / LANES;
+    return f->best && f->n <= INT32_MAX;
+}
+
+static int form_of(const qn_call *c, form *f) {
+    const qn_tensor *x = c->src[c->op == QN_OP_reduce_back];
+    if (c->op == QN_OP_argmax) return make_form(x, 1, QN_ARG_REDUCE_max, f);
+    if (c->op == QN_OP_arg_reduce)
+        return make_form(x, 1u << qn_op_axis(((const qn_attr_arg_reduce *)c->attr)->axis, x->rank), c->subop, f);
+    unsigned set = qn_op_axes_set(&((const qn_attr_reduce_back *)c->attr)->axes, x->rank);
+    return make_form(x, set, c->subop == QN_REDUCE_max ? QN_ARG_REDUCE_max : QN_ARG_REDUCE_min, f);
 }
 
 /* Whether lane i is better than lane k, or as good and earlier; places are rows times the width, plus the lane. */
 static int beats(const form *f, uint32_t dtype, const char *best, const int64_t *place, int64_t i, int64_t k) {
     int over, under;
-    if (dtype == QN_DTYPE_F64) {
-        double a = ((const double *)(const void *)best)[i], b = ((const double *)(const void *)best)[k];
+    if (dtype == QN_DTYPE_F64 || dtype == QN_DTYPE_F32) {
+        const float *f32 = (const float *)(const void *)best;
+        const double *f64 = (const double *)(const void *)best;
+        double a = dtype == QN_DTYPE_F64 ? f64[i] : (double)f32[i], b = dtype == QN_DTYPE_F64 ? f64[k] : (double)f32[k];
         if (isnan(a) || isnan(b)) return isnan(a) && (!isnan(b) || place[i] < place[k]);
         over = a > b, under = a < b;
     } else {
@@ -318,12 +334,13 @@ static int32_t best_of_run(const form *f, uint32_t dtype, const char *x) {
 }
 
 static void run_best(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
-    form f = form_of(c);
+    form f;
     const char *x = qn_at(c->src[0], 0);
     int32_t *y = (int32_t *)(void *)qn_at(c->dst[0], 0);
-    int64_t units = f.outer * f.blocks;
     _Alignas(64) char best[LANES * 8];
     (void)phase;
+    if (!form_of(c, &f)) return;
+    int64_t units = f.outer * f.blocks;
     for (int64_t u = qn_cpu_cut(units, s->parts[0], part), end = qn_cpu_cut(units, s->parts[0], part + 1); u < end; u++) {
         int64_t o = u / f.blocks, first = u % f.blocks * LANES, some = f.inner - first < LANES ? f.inner - first : LANES;
         if (f.inner == 1) y[u] = best_of_run(&f, c->src[0]->dtype, x + u * f.n * f.size);
@@ -331,11 +348,41 @@ static void run_best(const qn_call *c, const qn_cpu_step *s, int phase, int64_t 
     }
 }
 
-int QN_K(best)(const qn_call *c, qn_cpu_step *s) {
-    const qn_tensor *x = c->src[0], *y = c->dst[0];
-    if (!bests[x->dtype][0] || qn_tensor_count(x) == 0 || y->dtype != QN_DTYPE_I32) return 0;
-    if (!qn_cpu_is_dense(x) || !qn_cpu_is_dense(y)) return 0;
-    form f = form_of(c);
+static int prepare_best(const qn_call *c, qn_cpu_step *s, const qn_tensor *x, const char *name, qn_cpu_run_fn fn) {
+    form f;
+    if (qn_tensor_count(x) == 0 || !qn_cpu_is_dense(x) || !qn_cpu_is_dense(c->dst[0]) || !form_of(c, &f)) return 0;
     double each = (double)qn_tensor_count(x) / (double)(f.outer * f.blocks);
-    return qn_cpu_by_rows(s, "best of lanes", run_best, f.outer * f.blocks, each * (double)f.size, each);
+    return qn_cpu_by_rows(s, name, fn, f.outer * f.blocks, each * (double)f.size, each);
+}
+
+int QN_K(best)(const qn_call *c, qn_cpu_step *s) {
+    return c->dst[0]->dtype == QN_DTYPE_I32 && prepare_best(c, s, c->src[0], "best of lanes", run_best);
+}
+
+/* ---- reduce_back of the largest and the smallest: zeros, and the gradient where it was */
+
+static void run_best_back(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    form f;
+    _Alignas(64) char best[LANES * 8];
+    int32_t at[LANES];
+    (void)phase;
+    if (!form_of(c, &f)) return;
+    int64_t units = f.outer * f.blocks;
+    for (int64_t u = qn_cpu_cut(units, s->parts[0], part), end = qn_cpu_cut(units, s->parts[0], part + 1); u < end; u++) {
+        int64_t o = u / f.blocks, first = u % f.blocks * LANES, some = f.inner - first < LANES ? f.inner - first : LANES;
+        int64_t begin = (o * f.n * f.inner + first) * f.size, row = f.inner * f.size;
+        const char *x = qn_at(c->src[1], begin), *g = qn_at(c->src[0], (o * f.inner + first) * f.size);
+        char *dx = qn_at(c->dst[0], begin);
+        if (f.inner == 1) at[0] = best_of_run(&f, c->src[1]->dtype, x);
+        else f.best(best, at, x, f.inner, f.n, some);
+        for (int64_t r = 0; f.inner > 1 && r < f.n; r++) memset(dx + r * row, 0, (size_t)(some * f.size));
+        if (f.inner == 1) memset(dx, 0, (size_t)(f.n * f.size));
+        for (int64_t i = 0; i < some; i++) memcpy(dx + at[i] * row + i * f.size, g + i * f.size, (size_t)f.size);
+    }
+}
+
+int QN_K(best_back)(const qn_call *c, qn_cpu_step *s) {
+    const qn_tensor *g = c->src[0], *x = c->src[1];
+    if ((c->subop != QN_REDUCE_max && c->subop != QN_REDUCE_min) || g->dtype != x->dtype || !qn_cpu_is_dense(g)) return 0;
+    return prepare_best(c, s, x, "best of lanes, back", run_best_back);
 }

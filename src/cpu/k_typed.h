@@ -29,6 +29,8 @@ static inline int64_t qn_limited(int64_t v, int64_t low, int64_t high) { return 
 
 /* Before a loop of which no turn needs what another writes: a destination is a source, element by element, or lies elsewhere. */
 #if defined(__clang__)
+#pragma clang diagnostic ignored \
+    "-Wpass-failed" /* of some dtypes and functions there is no vector form, which is not to be warned of */
 #define QN_TYPED_EACH _Pragma("clang loop vectorize(assume_safety)")
 #else
 #define QN_TYPED_EACH _Pragma("GCC ivdep")

@@ -35,10 +35,13 @@ static void fill(qn_dtype dtype, unsigned char *to, size_t bytes) {
         double real = (double)(int64_t)bits / 1e18;
         float single = (float)real;
         static const double ends[] = {0.0, -0.0, INFINITY, -INFINITY, NAN, 1, -1, 9.3e18, -9.3e18, 0.5};
-        switch (draw() % 4) {
+        switch (draw() % 5) {
         case 0: break;
         case 1: bits = draw() % 7 - 3; break;
         case 2: bits = ((uint64_t)1 << draw() % 64) - draw() % 2; break;
+        case 3:
+            bits = ((uint64_t)1 << 60) + ((uint64_t)1 << (draw() % 2 ? 36 : 52)) + draw() % 3 - 1;
+            break; /* beside ties of floats */
         default: bits = draw() % 2 ? (uint64_t)INT64_MIN : (uint64_t)INT64_MAX;
         }
         if (draw() % 8 == 0) real = ends[draw() % 10], single = (float)real;
