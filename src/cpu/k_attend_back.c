@@ -124,11 +124,14 @@ static void sum_row(const slot *s, int r) {
     s->top[r] = now;
 }
 
-/* Scores become weights, and what is paid becomes the pull on the products; the pull on the scores replaces the mask. */
+/* Scores become weights, and what is paid becomes the pull on the products; the pull on the scores replaces the mask. A key without a
+ * score has no weight even in a row whose share is no number: other rows may see that key. */
 static void pull_row(const qn_attend *a, const slot *s, int r) {
+    const vf none = vf_set1(-INFINITY);
     vf top = vf_set1(s->top[r]), share = vf_set1(s->share[r]), level = vf_set1(s->level[r]), scale = vf_set1(a->scale);
     for (int p = r * KEYS; p < (r + 1) * KEYS; p += VF_N) {
         vf w = s->share[r] == 0 ? vf_zero() : vf_exp_below(vf_load(s->scores + p) - top) * share;
+        w = vf_select(vf_load(s->scores + p) == none, vf_zero(), w);
         vf score = vf_select(w == vf_zero(), vf_zero(), w * (vf_load(s->pays + p) - level));
         vf_store(s->scores + p, w);
         vf_store(s->bias + p, score);
