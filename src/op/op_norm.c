@@ -212,7 +212,7 @@ qn_status qn_ref_l2_norm_back(const qn_call *c) {
         span s = row_span(&it);
         char *px = qn_row(&it, x), *pg = qn_row(&it, g);
         double squares = span_sum(&s, x, px, NULL, NULL, v_square, NULL), length = sqrt(squares), w[3] = {1 / length, 0, 0};
-        if (length > eps_of(c)) {
+        if (!(length <= eps_of(c))) { /* no number either, which the floor would hide */
             w[1] = span_sum(&s, g, pg, x, px, v_product, NULL) / squares;
             w[2] = span_sum(&s, g, pg, x, px, v_l2_left, w) / squares;
         } else w[0] = 1 / eps_of(c);
