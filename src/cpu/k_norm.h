@@ -11,6 +11,24 @@ typedef enum norm_kind { CENTRED, SQUARES, LENGTH } norm_kind;
 
 enum { RUN = 2048 };
 
+/* The sum of x - mean, or of its square, over [i, end), number by number in double: of runs whose sums in lanes leave the range of f32, which
+ * numbers of 1e17 and more do by their squares. Of 1e-16 and less nothing may be left there; lanes that have nothing at all are passed. */
+static inline double far_run(uint32_t dtype, const char *x, int64_t i, int64_t end, float mean, int square) {
+    double sum = 0;
+    for (; i < end; i += VF_N) {
+        float t[VF_N];
+        vf v = qn_lanes_at(dtype, x, i, end);
+        int64_t some = end - i < VF_N ? end - i : VF_N;
+        vf_store(t, v);
+        if (some == VF_N && vf_sum(vf_abs(v - vf_set1(mean))) == 0) continue;
+        for (int64_t k = 0; k < some; k++) {
+            double d = (double)t[k] - (double)mean;
+            sum += square ? d * d : d;
+        }
+    }
+    return sum;
+}
+
 QN_INLINE double sum_row(uint32_t dtype, const char *x, int64_t n) {
     double sum = 0;
     for (int64_t first = 0; first < n; first += RUN) {
@@ -23,7 +41,8 @@ QN_INLINE double sum_row(uint32_t dtype, const char *x, int64_t n) {
             d += qn_lanes(dtype, x, i + 3 * VF_N);
         }
         for (; i < end; i += VF_N) a += qn_lanes_at(dtype, x, i, end);
-        sum += (double)vf_sum((a + b) + (c + d));
+        float part = vf_sum((a + b) + (c + d));
+        sum += part - part == 0 ? (double)part : far_run(dtype, x, first, end, 0, 0);
     }
     return sum;
 }
@@ -53,7 +72,8 @@ QN_INLINE double squares_row(uint32_t dtype, const char *x, int64_t n, float mea
             vf_store(t, qn_lanes_some(dtype, x, i, (int)(end - i)) - m);
             for (int64_t k = 0; k < end - i; k++) rest += (double)t[k] * (double)t[k];
         }
-        sum += (double)vf_sum((a + b) + (c + d)) + rest;
+        double part = (double)vf_sum((a + b) + (c + d)) + rest;
+        sum += part < INFINITY && part > 1e-30 ? part : far_run(dtype, x, first, end, mean, 1);
     }
     return sum;
 }
