@@ -245,17 +245,23 @@ int QN_K(sample)(const qn_call *c, qn_cpu_step *s) {
 
 enum { RUN = 1024 }; /* elements whose weights are added up before the place is looked for */
 
+/* Of a logit beside the largest, which is above -Inf: one that is infinite takes all there is, one that is no number nothing. */
+static inline double weight_of(double z, double most) { return z == most ? 1 : z < most ? exp(z - most) : 0; }
+static inline vd weights_of(vd z, double most) {
+    vd w = vd_exp(z - most);
+    w = vd_select((vl)(z == vd_set1(most)), vd_set1(1.0), w);
+    return vd_select((vl)(z == z), w, vd_zero());
+}
+
 static double run_weight(const float *x, int64_t n, double t, double most) {
     vd low = vd_zero(), high = vd_zero();
     for (int64_t i = 0; i + VF_N <= n; i += VF_N) {
         vf v = vf_load(x + i);
-        vd a = vd_exp(vd_low(v) / t - most), b = vd_exp(vd_high(v) / t - most);
-        low += vd_select(a == a, a, vd_zero());
-        high += vd_select(b == b, b, vd_zero());
+        low += weights_of(vd_low(v) / t, most);
+        high += weights_of(vd_high(v) / t, most);
     }
     double sum = vd_sum(low + high);
-    for (int64_t i = n / VF_N * VF_N; i < n; i++)
-        if (x[i] == x[i]) sum += exp((double)x[i] / t - most);
+    for (int64_t i = n / VF_N * VF_N; i < n; i++) sum += weight_of((double)x[i] / t, most);
     return sum;
 }
 
@@ -269,14 +275,14 @@ static int64_t search(const float *x, int64_t n, double t, double most, double t
         sum += more;
     }
     for (int64_t i = first; i < n; i++) {
-        double p = exp((double)x[i] / t - most) / total;
+        double p = weight_of((double)x[i] / t, most) / total;
         if (!(p > 0)) continue;
         sum += p;
         last = i;
         if (sum > r) return i;
     }
     while (last == 0 && --first > 0)
-        if (exp((double)x[first] / t - most) / total > 0) last = first;
+        if (weight_of((double)x[first] / t, most) / total > 0) last = first;
     return last;
 }
 
@@ -291,14 +297,14 @@ static void run_softmax_sample(const qn_call *c, const qn_cpu_step *s, int phase
         const float *row = (const float *)(const void *)qn_row(&it, x);
         double most = (double)clean(row, n, NULL) / t, total = NAN;
         int32_t found = 0;
-        if (isfinite(most)) { /* else nothing has a weight */
+        if (most > -INFINITY) { /* else nothing has a weight */
             total = 0;
             for (int64_t i = 0; i < n; i += RUN) total += run_weight(row + i, n - i < RUN ? n - i : RUN, t, most);
             found = (int32_t)search(row, n, t, most, total, qn_load_one((qn_dtype)r->dtype, result_at(&it, x, r)));
         }
         memcpy(result_at(&it, x, c->dst[0]), &found, sizeof found);
-        if (logprob)
-            qn_store_one((qn_dtype)logprob->dtype, result_at(&it, x, logprob), (double)row[found] / t - most - log(total));
+        double z = (double)row[found] / t, below = z == most && total > 0 ? 0 : z - most;
+        if (logprob) qn_store_one((qn_dtype)logprob->dtype, result_at(&it, x, logprob), below - log(total));
     }
 }
 

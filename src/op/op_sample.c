@@ -155,13 +155,16 @@ qn_status qn_infer_softmax_sample(qn_infer_call *c) {
     return qn_out_shape(c, 1, qn_product_dtype(logits), rank, d);
 }
 
+/* A logit's weight beside the largest: one that is infinite takes all there is, one that is no number nothing. */
+static double weight_of(double z, double most) { return z == most ? most > -INFINITY : z < most ? exp(z - most) : 0; }
+
 /* The first index whose running sum is above r; the last that has any weight when rounding keeps the sum below it. */
 static int64_t search(const qn_tensor *x, const char *row, int64_t n, double t, double most, double total, double r) {
     int64_t last = 0;
     double sum = 0, v;
     for (int64_t i = 0; i < n; i++) {
         qn_load_row(x, row, i, 1, &v);
-        double p = exp(v / t - most) / total;
+        double p = weight_of(v / t, most) / total;
         if (!(p > 0)) continue;
         sum += p;
         last = i;
@@ -190,12 +193,13 @@ qn_status qn_ref_softmax_sample(const qn_call *c) {
         }
         for (int64_t i = 0; i < it.n; i++) {
             qn_load_row(x, row, i, 1, &v);
-            if (v / t <= most) total += exp(v / t - most);
+            total += weight_of(v / t, most);
         }
         int64_t found = search(x, row, it.n, t, most, total, qn_load_one((qn_dtype)r->dtype, qn_at(r, at_r)));
         qn_store_one(QN_DTYPE_I32, qn_at(y, at_y), (double)found);
         qn_load_row(x, row, found, 1, &v);
-        if (logprob) qn_store_one((qn_dtype)logprob->dtype, qn_at(logprob, at_p), v / t - most - log(total));
+        double below = v / t == most && total > 0 ? 0 : v / t - most;
+        if (logprob) qn_store_one((qn_dtype)logprob->dtype, qn_at(logprob, at_p), below - log(total));
     }
     return QN_OK;
 }
