@@ -1,6 +1,7 @@
 /* Functions over vectors. Stated bounds are against the exact value, found by tests/unit/test_simd_math.c over all magnitudes:
  *   vf_exp, vf_expm1, vf_log, vf_log1p   2 ulp        vf_tanh, vf_sigmoid, vf_erf   4 ulp
- * NaN gives NaN, infinities give their limits, results below the smallest normal number may be rounded once more. */
+ * NaN gives NaN, infinities give their limits, results below the smallest normal number may be rounded once more. vf_sigmoid is 0 below
+ * -87, where 1.6e-38 is left and less, and so is what is multiplied with it: silu, and gelu below -10. */
 #ifndef QN_CPU_SIMD_SIMD_MATH_H
 #define QN_CPU_SIMD_SIMD_MATH_H
 
