@@ -241,7 +241,7 @@ static int prepare_map(const qn_call *c, qn_cpu_step *s, const char *name, qn_cp
 static void run_scale(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     (void)phase;
     const qn_attr_scale *at = c->attr;
-    run_map(c, s, part, scale_any, at->s, at->b);
+    run_map(c, s, part, scale_any, at->s, at->b == 0 ? -0.0f : at->b); /* -0 adds nothing, 0 would make -0 a 0 */
 }
 static void run_clamp(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     (void)phase;

@@ -149,6 +149,31 @@ static void functions_keep_their_bounds(void **state) {
         if (have >> level & 1) check_level(level);
 }
 
+/* A scale that adds nothing leaves zeros their signs, as the reference does and a region of several ops: a quotient by them shows it. */
+static void zeros_keep_their_signs(void **state) {
+    (void)state;
+    uint32_t have = qn_cpu_levels();
+    for (int level = 0; level < QN_CPU_LEVEL_COUNT; level++) {
+        qn_context *context;
+        qn_result r;
+        qn_tensor from, to;
+        if (!(have >> level & 1)) continue;
+        setenv("QUERN_CPU", qn_cpu_level_name(level), 1);
+        assert_int_equal(qn_context_create(NULL, &context), QN_OK);
+        for (int i = 0; i < N; i++) x[i] = i % 3 == 0 ? -0.0f : i % 3 == 1 ? 0.0f : -1e-45f;
+        qn_tensor_init(&from, QN_DTYPE_F32, 1, (int64_t[]){N - 5}, x, sizeof x);
+        qn_tensor_init(&to, QN_DTYPE_F32, 1, (int64_t[]){N - 5}, y, sizeof y);
+        qn_attr_scale at = qn_attr_scale_default();
+        at.s = 0.25f;
+        qn_request q = {.size = sizeof q, .version = QN_REQUEST_VERSION, .op = QN_OP_scale, .n_src = 1, .n_dst = 1, .attr = &at};
+        q.src[0] = &from, q.dst[0] = &to;
+        assert_int_equal(qn_dispatch(context, &q, &r), QN_OK);
+        for (int i = 0; i < N - 5; i++) assert_true(y[i] == 0 && !signbit(y[i]) == (i % 3 == 1));
+        qn_context_destroy(context);
+        unsetenv("QUERN_CPU");
+    }
+}
+
 /* ---- Functions of two numbers */
 
 static float z[N];
@@ -213,6 +238,7 @@ static void pairs_keep_their_rules(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(functions_keep_their_bounds), cmocka_unit_test(pairs_keep_their_rules)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(functions_keep_their_bounds), cmocka_unit_test(zeros_keep_their_signs),
+                                       cmocka_unit_test(pairs_keep_their_rules)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
