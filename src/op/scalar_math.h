@@ -34,9 +34,10 @@ static inline double qn_silu_d(double x) {
     double s = qn_sigmoid(x), bend = s * (1 - s);
     return s + (bend == 0 ? 0 : x * bend);
 }
+/* At the infinities g and 0: the bend is gone before x has grown. */
 static inline double qn_silu_back(double g, double x) {
-    double s = 1 / (1 + exp(-x));
-    return g * s * (1 + x * (1 - s));
+    double s = 1 / (1 + exp(-x)), rest = 1 - s;
+    return s == 0 ? g * s : g * s * (1 + (rest == 0 ? 0 : x * rest));
 }
 
 static inline double qn_scale(double x, double s, double b) { return b == 0 ? s * x : s * x + b; }
