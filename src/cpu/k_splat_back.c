@@ -135,7 +135,7 @@ static void back_lanes(back *b, const qn_splat_hit_lanes *hit, const qn_splat_se
     vd alpha = fall * s->opacity, behind = vd_load(b->behind + at), shown = vd_zero();
     vl is = vl_load(hit->is + at);
     for (int k = 0; k < 3; k++) {
-        d[k] = vd_load(b->colour[k] + at);
+        d[k] = vd_select(is, vd_load(b->colour[k] + at), vd_zero()); /* a pixel that was not hit may have any gradient */
         m[k] = vd_load(hit->m[k] + at);
         v[k] = vd_fma(t, vd_load(b->canvas.ray[k] + at), vd_set1(from[k]));
         shown = vd_fma(d[k], vd_set1(s->rgb[k]), shown);
