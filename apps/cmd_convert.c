@@ -1,5 +1,6 @@
 /* quern convert: models of other formats as GGUF. */
 #include <errno.h>
+#include <search.h>
 #include <sys/stat.h>
 
 #include "convert_parts.h"
@@ -76,6 +77,34 @@ void convert_put_array(conversion *c, const char *name, qn_key_type item, uint64
     qn_writer_key(c->writer, &value);
 }
 
+/* A name, and in front of it which tensor has it: the list moves when it grows, this stays. The C library keeps the names in a
+ * balanced tree, so that a file of a million tensors costs a million look-ups and not their square. */
+typedef struct named {
+    size_t number;
+    char name[];
+} named;
+
+static named *named_of(char *name) { return (named *)(void *)(name - offsetof(named, name)); }
+
+static int by_name(const void *a, const void *b) { return strcmp(a, b); }
+
+convert_tensor *convert_find(conversion *c, const char *name) {
+    char *const *found = tfind(name, &c->names, by_name);
+    return found ? &c->tensors[named_of(*found)->number] : NULL;
+}
+
+/* A copy of the name, in the tree; NULL without memory. No two tensors have one name: who adds has looked. */
+static char *add_name(conversion *c, const char *name) {
+    size_t bytes = strlen(name) + 1;
+    named *made = malloc(sizeof *made + bytes);
+    if (!made) return NULL;
+    made->number = c->n_tensors;
+    memcpy(made->name, name, bytes);
+    if (tsearch(made->name, &c->names, by_name)) return made->name;
+    free(made);
+    return NULL;
+}
+
 convert_tensor *convert_add(conversion *c, const char *name, int32_t n_sources) {
     if (c->n_tensors == c->room) {
         size_t room = c->room * 2 + 64;
@@ -86,20 +115,22 @@ convert_tensor *convert_add(conversion *c, const char *name, int32_t n_sources) 
     }
     convert_tensor *t = &c->tensors[c->n_tensors];
     memset(t, 0, sizeof *t);
-    t->name = malloc(strlen(name) + 1);
+    t->name = add_name(c, name);
     t->sources = calloc((size_t)n_sources, sizeof *t->sources);
     t->scales = calloc((size_t)n_sources, sizeof *t->scales);
     t->n_sources = n_sources;
     c->n_tensors++;
     if (!t->name || !t->sources || !t->scales)
         return qn_error_set(&c->error, QN_NO_MEMORY, "no memory for the list of tensors"), NULL;
-    strcpy(t->name, name);
     return t;
 }
 
 void convert_free(conversion *c) {
     for (size_t i = 0; i < c->n_tensors; i++) {
-        free(c->tensors[i].name);
+        if (c->tensors[i].name) {
+            tdelete(c->tensors[i].name, &c->names, by_name);
+            free(named_of(c->tensors[i].name));
+        }
         free(c->tensors[i].sources);
         free(c->tensors[i].scales);
     }

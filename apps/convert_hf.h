@@ -28,7 +28,5 @@ float *convert_own(conversion *c, convert_hf *f, int64_t n);
 float *convert_add_vector(conversion *c, convert_hf *f, const char *name, int rank, const int64_t *shape);
 /* What is to be written of a tensor of the folder. */
 qn_status convert_hf_tensor(conversion *c, convert_hf *f, const qn_file_tensor *from);
-/* The tensor to be written under this name, NULL when there is none yet. */
-convert_tensor *convert_find(conversion *c, const char *name);
 
 #endif

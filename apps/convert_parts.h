@@ -59,6 +59,7 @@ typedef struct conversion {
     qn_writer *writer;
     convert_tensor *tensors;
     size_t n_tensors, room;
+    void *names; /* those of the tensors, as a tree */
     uint64_t bytes;
     qn_error error;
 } conversion;
@@ -67,6 +68,8 @@ typedef struct conversion {
 int64_t convert_source_row(const convert_tensor *t, int64_t row);
 /* Adds an empty tensor of so many sources; NULL without memory. */
 convert_tensor *convert_add(conversion *c, const char *name, int32_t n_sources);
+/* The tensor of that name added so far, NULL when there is none; good until the next is added. */
+convert_tensor *convert_find(conversion *c, const char *name);
 void convert_free(conversion *c);
 
 /* Keys; the writer remembers what goes wrong. */

@@ -52,12 +52,6 @@ static int ends_with(const char *text, const char *end) {
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-convert_tensor *convert_find(conversion *c, const char *name) {
-    for (size_t i = c->n_tensors; i-- > 0;) /* parts of one lie near each other */
-        if (strcmp(c->tensors[i].name, name) == 0) return &c->tensors[i];
-    return NULL;
-}
-
 /* ---- Rows */
 
 static qn_status bad_shape(conversion *c, const qn_file_tensor *from, const char *wanted) {

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import random
+import resource
 import struct
 import subprocess
 import sys
@@ -478,6 +479,20 @@ def bad_input(folder):
     refused(folder, "twice", "two tensors")
 
 
+def many(folder):
+    """Four times as many tensors take about four times as long; what grows with the square takes sixteen times."""
+    config, there = folder_of(*read_gguf(os.path.join(DATA, "zoo", "qwen2-dense.gguf")), "qwen2")
+    place, took = os.path.join(folder, "many"), []
+    for count in (10000, 40000):
+        more = {f"model.layers.{i}.input_layernorm.weight": ([1], array.array("f", [1])) for i in range(count)}
+        write_folder(place, config, {"model.embed_tokens.weight": there["model.embed_tokens.weight"], **more})
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        code, said = quern("convert", place, place + ".gguf", "-t", "1")
+        took.append(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before)
+        check(code == 0, f"{count} tensors: {said}")
+    check(took[1] < 8 * took[0] + 0.5, f"many tensors: {took[0]:.2f} s, then {took[1]:.2f} s")
+
+
 def charsmap():
     """A double array that turns A into a: the root's children lie from 256 on, the end of the match at 512."""
     nodes = [0] * 1024
@@ -523,7 +538,7 @@ def unigram(folder):
 
 
 with tempfile.TemporaryDirectory() as work:
-    for test in (zoo, made, bad_input, unigram):
+    for test in (zoo, made, bad_input, many, unigram):
         test(work)
 print(f"{passed} passed, {failures} failed")
 sys.exit(failures != 0)
