@@ -330,6 +330,7 @@ qn_status convert_hf_open(conversion *c, convert_hf **source) {
     qn_file_describe(f->weights, &info);
     if (info.format != QN_FILE_SAFETENSORS)
         return qn_error_set(&c->error, QN_UNSUPPORTED, "%s: this is neither safetensors nor a .bin of llama2.c", c->in);
+    f->most_parts = 3 * info.n_tensors;           /* one holds queries, keys and values at most */
     snprintf(folder, sizeof folder, "%s", c->in); /* of a file, the folder it is in */
     if (strstr(slash ? slash : c->in, ".safetensors"))
         snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - c->in) : 1, slash ? c->in : ".");
@@ -342,7 +343,8 @@ qn_status convert_hf_open(conversion *c, convert_hf **source) {
     if (status != QN_OK) return status;
     put_keys(c, f);
     status = put_rope(c, f);
-    if (status == QN_OK) status = convert_vocab(c, folder, f->config, (int64_t)config_number(f->config, "vocab_size", 0));
+    if (status == QN_OK)
+        status = convert_vocab(c, folder, f->config, info.tensor_bytes, (int64_t)config_number(f->config, "vocab_size", 0));
     qn_file_tensor t;
     for (int64_t i = 0; status == QN_OK && qn_file_entry(f->weights, i, &t) == QN_OK; i++) status = convert_hf_tensor(c, f, &t);
     c->how.tied_output = convert_find(c, "output.weight") == NULL;

@@ -92,7 +92,7 @@ int convert_config(const qn_file *config, const char *places, qn_file_value *val
 char *convert_path(char path[4096], const char *folder, const char *name);
 
 /* The vocabulary of a Hugging Face folder, as keys. `vocab`: how many tokens the model has, 0 when unknown. */
-qn_status convert_vocab(conversion *c, const char *folder, const qn_file *config, int64_t vocab);
+qn_status convert_vocab(conversion *c, const char *folder, const qn_file *config, uint64_t weight_bytes, int64_t vocab);
 /* A sentencepiece model (tokenizer.model): packed tokens, scores and types. */
 qn_status convert_read_spm(const char *path, convert_bytes *tokens, convert_bytes *scores, convert_bytes *types, int64_t *count,
                            qn_error *error);

@@ -105,7 +105,11 @@ static qn_status add_part(conversion *c, convert_hf *f, const qn_file_tensor *fr
         return qn_error_set(&c->error, QN_FORMAT, "tensor '%s': it belongs to %s %ld of %lld", from->name,
                             of_heads ? "head" : "expert", part, (long long)count);
     const int64_t shape[3] = {count, from->tensor.shape[0], from->tensor.shape[rank - 1]};
-    if (!t) {
+    if (!t) { /* every part must come, so that more places than tensors are in vain */
+        f->n_parts += (uint64_t)count;
+        if (f->n_parts > f->most_parts)
+            return qn_error_set(&c->error, QN_FORMAT, "tensor '%s': the files have too few tensors for the other %lld %s",
+                                from->name, (long long)count - 1, of_heads ? "heads" : "experts");
         if (!(t = convert_add(c, name, (int32_t)count))) return c->error.status;
         t->from = (qn_dtype)from->tensor.dtype;
         t->rows_each = of_heads ? 1 : shape[1];
@@ -165,8 +169,8 @@ static qn_status finish_matrix(conversion *c, convert_tensor *t, int stacked) {
 static qn_status add_matrix(conversion *c, convert_hf *f, const qn_file_tensor *from, const char *name, unsigned how) {
     int rank = from->tensor.rank;
     const int64_t *shape = from->tensor.shape;
-    if (rank < 2 || rank > 3 || (rank == 3 && (shape[0] < 1 || shape[0] > CONVERT_MOST_SOURCES)))
-        return bad_shape(c, from, "a matrix or a stack of at most 1024");
+    if (rank < 2 || rank > 3 || (rank == 3 && shape[0] > CONVERT_MOST_SOURCES) || qn_tensor_count(&from->tensor) < 1)
+        return bad_shape(c, from, "a matrix or a stack of at most 1024, with something in it");
     convert_tensor *t = convert_add(c, name, rank == 3 ? (int32_t)shape[0] : 1);
     if (!t) return c->error.status;
     t->from = (qn_dtype)from->tensor.dtype;
@@ -188,8 +192,8 @@ static qn_status add_blocks(conversion *c, convert_hf *f, const qn_file_tensor *
     snprintf(beside, sizeof beside, "%.*sscales", (int)(strlen(from->name) - strlen("blocks")), from->name);
     if (qn_file_entry(f->weights, qn_file_find(f->weights, QN_FILE_TENSORS, beside), &scales) != QN_OK)
         return qn_error_set(&c->error, QN_FORMAT, "tensor '%.100s' has no scales: '%.100s' is missing", from->name, beside);
-    if (from->tensor.rank != 4 || from->tensor.dtype != QN_DTYPE_U8 || shape[3] != 16 || shape[0] < 1 ||
-        shape[0] > CONVERT_MOST_SOURCES)
+    if (from->tensor.rank != 4 || from->tensor.dtype != QN_DTYPE_U8 || shape[3] != 16 || shape[0] > CONVERT_MOST_SOURCES ||
+        qn_tensor_count(&from->tensor) < 1)
         return bad_shape(c, from, "blocks of 16 bytes");
     if (scales.tensor.rank != 3 || scales.tensor.dtype != QN_DTYPE_U8 ||
         memcmp(scales.tensor.shape, shape, 3 * sizeof *shape) != 0)

@@ -16,7 +16,7 @@ typedef struct vocab {
     qn_file *json, *settings; /* tokenizer.json and tokenizer_config.json, NULL where there is none */
     const qn_file *config;
     token *tokens;
-    int64_t n;
+    int64_t n, most;      /* how many there are so far; and can be: see set_token */
     convert_bytes spm[3]; /* of tokenizer.model: tokens, scores, types */
 } vocab;
 
@@ -32,10 +32,14 @@ static int is_text(const qn_file_value *v, const char *text) {
 
 /* ---- Tokens of tokenizer.json */
 
+/* Numbers in between that nobody uses cost memory, here and in the output. A token has a row of the weights or a place in the
+ * vocabulary's file, of a byte at least: more of them than the files have bytes would be a claim, not a vocabulary. */
 static qn_status set_token(vocab *v, int64_t id, const char *text, uint64_t bytes, int32_t type) {
-    if (id < 0 || id >= MOST_TOKENS)
-        return qn_error_set(&v->c->error, QN_FORMAT, "tokenizer.json: token '%.*s' has the number %lld",
-                            (int)(bytes < 60 ? bytes : 60), text, (long long)id);
+    if (id < 0 || id >= v->most)
+        return qn_error_set(
+            &v->c->error, QN_FORMAT,
+            "tokenizer.json: token '%.*s' has the number %lld, and files of this size hold no more than %lld tokens",
+            (int)(bytes < 60 ? bytes : 60), text, (long long)id, (long long)v->most);
     if (id >= v->n) {
         int64_t n = id + 1 > 2 * v->n ? id + 1 : 2 * v->n;
         token *more = realloc(v->tokens, (size_t)n * sizeof *more);
@@ -484,6 +488,7 @@ static qn_status put_spm(vocab *v, const char *path) {
     int64_t count = 0;
     qn_status status = convert_read_spm(path, &v->spm[0], &v->spm[1], &v->spm[2], &count, &v->c->error);
     const char *at = v->spm[0].at;
+    v->most += count;
     for (int64_t i = 0; i < count && status == QN_OK; i++) {
         uint64_t bytes;
         memcpy(&bytes, at, sizeof bytes);
@@ -524,8 +529,12 @@ static qn_status put_all(vocab *v, const char *folder, int64_t wanted) {
         status = scored ? read_unigram(v) : read_vocab(v);
         if (status == QN_OK) status = read_added(v);
     }
-    while (v->n > 0 && !v->tokens[v->n - 1].type) v->n--;            /* room that was not needed */
-    if (status == QN_OK && wanted > v->n && wanted <= MOST_TOKENS) { /* a model may have more rows than tokens */
+    while (v->n > 0 && !v->tokens[v->n - 1].type) v->n--; /* room that was not needed */
+    if (status == QN_OK && wanted > v->most)
+        return qn_error_set(&v->c->error, QN_FORMAT,
+                            "config.json: vocab_size is %lld, and files of this size hold no more than %lld tokens",
+                            (long long)wanted, (long long)v->most);
+    if (status == QN_OK && wanted > v->n) { /* a model may have more rows than tokens */
         int64_t n = v->n;
         status = set_token(v, wanted - 1, "", 0, 0);
         v->n = wanted > n ? wanted : n;
@@ -553,10 +562,13 @@ static qn_status open_optional(conversion *c, const char *folder, const char *na
     return status;
 }
 
-qn_status convert_vocab(conversion *c, const char *folder, const qn_file *config, int64_t wanted) {
+qn_status convert_vocab(conversion *c, const char *folder, const qn_file *config, uint64_t weight_bytes, int64_t wanted) {
     vocab v = {.c = c, .config = config};
+    qn_file_info info = {.size = sizeof info};
     qn_status status = open_optional(c, folder, "tokenizer.json", &v.json);
     if (status == QN_OK) status = open_optional(c, folder, "tokenizer_config.json", &v.settings);
+    if (v.json) qn_file_describe(v.json, &info);
+    v.most = weight_bytes + info.bytes < MOST_TOKENS ? (int64_t)(weight_bytes + info.bytes) : MOST_TOKENS;
     if (status == QN_OK) status = put_all(&v, folder, wanted);
     for (int i = 0; i < 3; i++) free(v.spm[i].at);
     free(v.tokens);

@@ -477,6 +477,21 @@ def bad_input(folder):
     both = {**there, "word_embeddings.weight": there["transformer.word_embeddings.weight"]}
     write_folder(os.path.join(folder, "twice"), config, both)
     refused(folder, "twice", "two tensors")
+    config, there = folder_of(*read_gguf(os.path.join(DATA, "zoo", "qwen2-dense.gguf")), "qwen2")
+    norm = there["model.norm.weight"]
+    wide = {"architectures": ["MixtralForCausalLM"], "num_local_experts": 1024}
+    for what, new_config, new_tensors, sentence in (
+            ("vocabulary", {"vocab_size": 1 << 24}, {}, "vocab_size is 16777216, and files of this size hold no more"),
+            ("experts", wide, {f"model.layers.{i}.block_sparse_moe.experts.0.w1.weight": ([1, 1], norm[1][:1]) for i in range(99)},
+             "too few tensors for the other 1023 experts"),
+            ("nothing", {"architectures": ["LlamaForCausalLM"]}, {"model.layers.0.self_attn.q_proj.weight": ([0, 64], norm[1][:0])}, "with something in it")):
+        write_folder(os.path.join(folder, what), {**config, **new_config}, {**there, **new_tensors})
+        refused(folder, what, sentence)
+    place = os.path.join(folder, "number")  # of a token, where nothing else has one near it
+    write_folder(place, config, there)
+    with open(os.path.join(place, "tokenizer.json"), "w", encoding="utf-8") as file:
+        json.dump({"model": {"type": "BPE", "vocab": {"a": 0, "z": 16000000}, "merges": ["a a"]}}, file)
+    refused(folder, "number", "token 'z' has the number 16000000, and files of this size hold no more")
 
 
 def many(folder):
