@@ -177,33 +177,58 @@ static void insertion(prof_kernel_group *v, ptrdiff_t lo, ptrdiff_t hi) {
     }
 }
 
-/* The larger side waits, so the stack stays below one entry per halving. Unstable on purpose: see section 15. */
-static void quicksort(prof_kernel_group *v, size_t n) {
-    struct {
-        ptrdiff_t lo, hi;
-    } stack[64];
-    int depth = 0;
-    ptrdiff_t lo = 0, hi = (ptrdiff_t)n - 1;
-    for (;;) {
-        while (hi - lo > 16 && depth < 64) {
-            ptrdiff_t i = partition(v, lo, hi);
-            if (i - lo < hi - i) {
-                stack[depth].lo = i + 1;
-                stack[depth++].hi = hi;
-                hi = i - 1;
-            } else {
-                stack[depth].lo = lo;
-                stack[depth++].hi = i - 1;
-                lo = i + 1;
-            }
+static void sift(prof_kernel_group *v, size_t at, size_t n) {
+    prof_kernel_group held = v[at];
+    for (size_t child; (child = 2 * at + 1) < n; at = child) {
+        child += child + 1 < n && less(&v[child], &v[child + 1]);
+        if (!less(&held, &v[child])) {
+            break;
         }
-        insertion(v, lo, hi);
+        v[at] = v[child];
+    }
+    v[at] = held;
+}
+
+static void heapsort(prof_kernel_group *v, size_t n) {
+    for (size_t i = n / 2; i-- > 0;) {
+        sift(v, i, n);
+    }
+    while (n > 1) {
+        swap(&v[0], &v[--n]);
+        sift(v, 0, n);
+    }
+}
+
+typedef struct range {
+    ptrdiff_t lo, hi;
+    int levels; /* it may still be cut so often */
+} range;
+
+/* The larger side waits, so the stack stays below one entry per halving. Unstable on purpose: see section 15. A trace whose sums
+ * were made to be cut badly is left to the heapsort, which no order can slow down. */
+static void quicksort(prof_kernel_group *v, size_t n) {
+    range stack[64], r = {0, (ptrdiff_t)n - 1, 0};
+    int depth = 0;
+    for (size_t left = n; left > 1; left /= 2) {
+        r.levels += 2;
+    }
+    for (;;) {
+        while (r.hi - r.lo > 16 && r.levels > 0) {
+            ptrdiff_t i = partition(v, r.lo, r.hi);
+            range left = {r.lo, i - 1, r.levels - 1}, right = {i + 1, r.hi, r.levels - 1};
+            int left_is_less = i - r.lo < r.hi - i;
+            stack[depth++] = left_is_less ? right : left;
+            r = left_is_less ? left : right;
+        }
+        if (r.hi - r.lo > 16) {
+            heapsort(v + r.lo, (size_t)(r.hi - r.lo + 1));
+        } else {
+            insertion(v, r.lo, r.hi);
+        }
         if (depth == 0) {
             return;
         }
-        depth--;
-        lo = stack[depth].lo;
-        hi = stack[depth].hi;
+        r = stack[--depth];
     }
 }
 

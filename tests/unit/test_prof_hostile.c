@@ -175,6 +175,17 @@ static void wide_modules_a(writer *w, int n) { wide_modules(w, n, 'a'); }
 
 static void wide_modules_b(writer *w, int n) { wide_modules(w, n, 'b'); }
 
+/* Sums of which a quicksort by the median of three cuts off two at a time, in the order in which the table of kernels is sorted:
+ * names downward. At the first cuts the least lie in front and in the middle, the next least two behind each of these. */
+static void kernels_against_the_sort(writer *w, int n) {
+    int middle = (n - 1) / 2;
+    for (int i = 0; i < n; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "k%08d", n - 1 - i);
+        put_event(w, "kernel", name, 7, i, 1 + (i >= middle ? 2 * (i - middle) + 1 : i % 2 ? 2 * n + i : i), "");
+    }
+}
+
 /* Seconds of this process for one view of a trace of that shape. */
 static double cost(void **state, shape_fn shape, shape_fn other, int n, const char *view, uint32_t flags) {
     writer w;
@@ -210,6 +221,7 @@ static void cost_grows_with_the_size(void **state) {
                  {labels_in_the_deep, NULL, "parts", 0},
                  {steps_with_collectives, NULL, "distributed_waittime", 0},
                  {steps_with_collectives, NULL, "distributed_overlap", 0},
+                 {kernels_against_the_sort, NULL, "kernel_table", 0},
                  {wide_modules_a, wide_modules_b, "diff", 0}};
     enum { SMALL = 25000 };
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
