@@ -221,7 +221,7 @@ typedef struct qn_graph_fault {
 } qn_graph_fault;
 typedef void (*qn_graph_fault_fn)(void *user, const qn_graph_fault *fault);
 /* Checks everything a graph promises, each node once more through its op's guard and shape rule. Every fault is handed over, not the
- * first alone; fault may be NULL. INVALID when there was one. */
+ * first alone; fault may be NULL. INVALID when there was one, NO_MEMORY when there was none for the checking. */
 QN_API qn_status qn_graph_verify(const qn_graph *graph, qn_graph_fault_fn fault, void *user);
 
 #ifdef __cplusplus

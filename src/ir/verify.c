@@ -12,6 +12,7 @@ typedef struct verifier {
     int faults;
     int dims_are_sound; /* shapes may be evaluated */
     int depth;          /* of bodies around it */
+    int no_memory;      /* something could not be looked at */
 } verifier;
 
 static void check_graph(verifier *v);
@@ -240,7 +241,7 @@ static int has_its_symbols(const qn_graph *g, const qn_graph *body) {
 
 static void check_body(verifier *v, int32_t number, const qn_op_info *op, int i, const qn_graph *body) {
     body_place at = {v, number, op->name, op->attr[i].name};
-    verifier inside = {body, report_from_body, &at, 0, 0, v->depth + 1};
+    verifier inside = {body, report_from_body, &at, 0, 0, v->depth + 1, 0};
     size_t k = 0;
     while (k < v->g->bodies.n && v->g->bodies.at[k] != body) k++;
     if (k == v->g->bodies.n) {
@@ -254,6 +255,7 @@ static void check_body(verifier *v, int32_t number, const qn_op_info *op, int i,
     if (!has_its_symbols(v->g, body))
         report(v, number, QN_VAL_NONE, "node %d: %s: %s has other symbols", number, op->name, at.attr);
     check_graph(&inside);
+    v->no_memory |= inside.no_memory;
 }
 
 static void check_bodies(verifier *v, int32_t number, const qn_ir_node *n) {
@@ -350,7 +352,10 @@ static void check_updates(verifier *v) {
     qn_arena scratch;
     qn_arena_init(&scratch, 0);
     memory *of = qn_arena_alloc(&scratch, g->values.n, sizeof *of);
-    if (!of) report(v, -1, QN_VAL_NONE, "no memory to check what is updated in place");
+    if (!of) {
+        v->no_memory = 1;
+        report(v, -1, QN_VAL_NONE, "no memory to check what is updated in place");
+    }
     for (size_t i = 0; of && i < g->values.n; i++) of[i] = (memory){(qn_val)i, -1};
     for (size_t i = 0; of && i < g->nodes.n; i++) follow_node(v, of, (int32_t)i, &g->nodes.at[i]);
     for (size_t i = 0; of && i < g->outputs.n; i++) check_read(v, of, -1, g->outputs.at[i].value);
@@ -402,7 +407,7 @@ static void check_graph(verifier *v) {
 
 qn_status qn_graph_verify(const qn_graph *g, qn_graph_fault_fn fault, void *user) {
     if (!g) return QN_ARGUMENT;
-    verifier v = {g, fault, user, 0, 0, 0};
+    verifier v = {g, fault, user, 0, 0, 0, 0};
     check_graph(&v);
-    return v.faults ? QN_INVALID : QN_OK;
+    return v.no_memory ? QN_NO_MEMORY : v.faults ? QN_INVALID : QN_OK;
 }

@@ -162,9 +162,11 @@ static qn_status run_one(const pass *p, const qn_graph *from, const qn_pass_opti
     uint64_t spent = qn_clock_now() - begin;
     if (status != QN_OK) return qn_error_wrap(error, "pass %s", p->name);
     const qn_graph *now = *to ? *to : from;
-    if ((o->flags & QN_PASS_VERIFY) && *to && qn_graph_verify(*to, keep_first, fault) != QN_OK) {
+    if ((o->flags & QN_PASS_VERIFY) && *to) status = qn_graph_verify(*to, keep_first, fault);
+    if (status != QN_OK) {
         qn_graph_destroy(*to);
         *to = NULL;
+        if (status == QN_NO_MEMORY) return qn_error_set(error, status, "pass %s: %s", p->name, fault);
         return qn_error_set(error, QN_UNEXPECTED, "pass %s made a graph that is not sound: %s", p->name, fault);
     }
     if (o->done)

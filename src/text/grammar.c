@@ -43,6 +43,12 @@ static const token_trie *pieces_of(const qn_tokenizer *t) {
     return pieces;
 }
 
+static qn_status no_way_on(const text_grammar *g, qn_error *error) {
+    if (!qn_text_run_is_full(&g->run)) return qn_error_set(error, QN_NO_MEMORY, "no memory for the grammar");
+    return qn_error_set(error, QN_INVALID,
+                        "the grammar is too ambiguous here: it could be at more places than there is room for");
+}
+
 qn_status qn_text_grammar_create(qn_grammar_kind kind, qn_text text, const qn_tokenizer *tokenizer, text_grammar **grammar,
                                  qn_error *error) {
     *grammar = NULL;
@@ -60,8 +66,8 @@ qn_status qn_text_grammar_create(qn_grammar_kind kind, qn_text text, const qn_to
     if (status == QN_OK) {
         g->set = qn_text_run_start(&g->run, &g->net);
         g->pieces = tokenizer ? pieces_of(tokenizer) : NULL;
-        if (g->set == SET_FAILED || (tokenizer && !g->pieces))
-            status = qn_error_set(error, QN_NO_MEMORY, "no memory for the grammar");
+        if (g->set == SET_FAILED) status = no_way_on(g, error);
+        else if (tokenizer && !g->pieces) status = qn_error_set(error, QN_NO_MEMORY, "no memory for the grammar's tokens");
         if (g->set == SET_DEAD) status = qn_error_set(error, QN_INVALID, "grammar: no text follows it, not even the empty one");
     }
     if (status == QN_OK) *grammar = g;
@@ -143,9 +149,7 @@ qn_status qn_text_grammar_mask(text_grammar *g, size_t n, const uint32_t **allow
     for (int32_t id = 0; g->run.sets.at[g->set].ends && id < g->t->n_tokens; id++)
         if (g->t->token[id].ends) allow(g, id, n);
     if (!g->ended) {
-        if (!mask_pieces(g, n))
-            return qn_error_set(error, QN_INVALID,
-                                "the grammar is too ambiguous here: it could be at more places than there is room for");
+        if (!mask_pieces(g, n)) return no_way_on(g, error);
         mask_named(g, n);
     }
     *allowed = g->allowed;
@@ -154,13 +158,11 @@ qn_status qn_text_grammar_mask(text_grammar *g, size_t n, const uint32_t **allow
 
 qn_status qn_text_grammar_accept(text_grammar *g, int32_t id, qn_error *error) {
     int32_t set = after(g, id);
-    if (set == SET_FAILED)
-        return qn_error_set(error, QN_INVALID,
-                            "the grammar is too ambiguous here: it could be at more places than there is room for");
+    if (set == SET_FAILED) return no_way_on(g, error);
     if (set == SET_DEAD) return qn_error_set(error, QN_INVALID, "the grammar does not allow token %d here", id);
     int ends = g->t->token[id].ends && g->run.sets.at[g->set].ends;
     int32_t tidy = qn_text_run_tidy(&g->run, set);
-    if (tidy == SET_FAILED) return qn_error_set(error, QN_NO_MEMORY, "no memory for the grammar");
+    if (tidy == SET_FAILED) return no_way_on(g, error);
     g->set = tidy;
     g->ended |= ends;
     return QN_OK;

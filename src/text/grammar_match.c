@@ -40,8 +40,8 @@ struct closure {
     QN_VEC(int32_t) ready; /* local frames whose callers are all known */
     int32_t *seen;         /* hash of work: numbers + 1 */
     size_t seen_mask;
-    int32_t *local_of; /* by rule: number + 1 of its local frame */
-    int failed, ends;
+    int32_t *local_of;      /* by rule: number + 1 of its local frame */
+    int failed, full, ends; /* full: it failed for the bounds' sake */
 };
 
 static uint64_t mix(uint64_t x) {
@@ -81,6 +81,14 @@ static void grow_seen(closure *c) {
     }
 }
 
+/* Says so where the bounds end a search: then no memory would help. */
+static int is_too_much(closure *c, int too_much) {
+    c->full |= too_much;
+    return too_much;
+}
+
+int qn_text_run_is_full(const run *r) { return r->scratch && r->scratch->full; }
+
 static void meet(closure *c, int32_t state, int32_t frame) {
     run_item item = {state, frame};
     if (c->failed || state < 0) return;
@@ -91,7 +99,7 @@ static void meet(closure *c, int32_t state, int32_t frame) {
         const run_item *there = &c->work.at[c->seen[at & c->seen_mask] - 1];
         if (there->state == state && there->frame == frame) return;
     }
-    if (c->work.n >= MOST_ITEMS || !QN_VEC_ROOM(&c->arena, &c->work, 1)) {
+    if (is_too_much(c, c->work.n >= MOST_ITEMS) || !QN_VEC_ROOM(&c->arena, &c->work, 1)) {
         c->failed = 1;
         return;
     }
@@ -194,7 +202,9 @@ static int32_t enter_frame(run *r, const run_item *items, size_t n, uint64_t has
         const run_frame *f = &r->frames.at[number];
         if (!unique && f->hash == hash && f->n == n && memcmp(r->pool.at + f->at, items, n * sizeof *items) == 0) return number;
     }
-    if (r->pool.n + n > HARD_POOL || !QN_VEC_ROOM(&r->arena, &r->pool, n) || !QN_VEC_ROOM(&r->arena, &r->frames, 1)) return -1;
+    if (is_too_much(r->scratch, r->pool.n + n > HARD_POOL) || !QN_VEC_ROOM(&r->arena, &r->pool, n) ||
+        !QN_VEC_ROOM(&r->arena, &r->frames, 1))
+        return -1;
     if (n) memcpy(r->pool.at + r->pool.n, items, n * sizeof *items);
     r->frames.at[r->frames.n] = (run_frame){(uint32_t)r->pool.n, (uint32_t)n, hash};
     r->pool.n += n;
@@ -273,7 +283,7 @@ static int32_t enter_set(run *r, closure *c) {
             (s->n == 0 || memcmp(r->pool.at + s->at, c->out.at, s->n * sizeof *c->out.at) == 0))
             return number;
     }
-    if (r->sets.n >= HARD_SETS || r->pool.n + c->out.n > HARD_POOL) return SET_FAILED;
+    if (is_too_much(c, r->sets.n >= HARD_SETS || r->pool.n + c->out.n > HARD_POOL)) return SET_FAILED;
     if (!QN_VEC_ROOM(&r->arena, &r->pool, c->out.n) || !QN_VEC_ROOM(&r->arena, &r->sets, 1)) return SET_FAILED;
     if (c->out.n) memcpy(r->pool.at + r->pool.n, c->out.at, c->out.n * sizeof *c->out.at);
     r->sets.at[r->sets.n] = (run_set){(uint32_t)r->pool.n, (uint32_t)c->out.n, hash, NULL, (uint8_t)c->ends};
@@ -284,7 +294,7 @@ static int32_t enter_set(run *r, closure *c) {
 
 static void begin(closure *c) {
     c->work.n = c->out.n = c->locals.n = c->callers.n = 0;
-    c->failed = c->ends = 0;
+    c->failed = c->full = c->ends = 0;
     if (c->seen) memset(c->seen, 0, (c->seen_mask + 1) * sizeof *c->seen);
 }
 

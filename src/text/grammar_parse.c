@@ -48,15 +48,17 @@ static tree_node *new_node(parser *p, tree_kind kind) {
     return node;
 }
 
-/* The number of a rule, which need not be defined yet; -1: no memory, or too many. */
-static int32_t rule_number(parser *p, const char *name, size_t n) {
-    int32_t known = qn_text_map_find(&p->map, name, n);
-    if (known >= 0) return known;
-    if (p->tree->rules.n >= GRAMMAR_MOST_RULES || !QN_VEC_ROOM(p->tree->arena, &p->tree->rules, 1)) return -1;
-    int32_t number = qn_text_texts_add(&p->names, p->tree->arena, name, n);
-    if (number < 0 || qn_text_map_add(&p->map, number) < 0) return -1;
+/* The number of a rule, which need not be defined yet. */
+static qn_status rule_number(parser *p, const char *name, size_t n, int32_t *number) {
+    *number = qn_text_map_find(&p->map, name, n);
+    if (*number >= 0) return QN_OK;
+    if (p->tree->rules.n >= GRAMMAR_MOST_RULES) return fault(p, name, "more rules than there is room for");
+    if (!QN_VEC_ROOM(p->tree->arena, &p->tree->rules, 1)) return no_memory(p);
+    *number = qn_text_texts_add(&p->names, p->tree->arena, name, n);
+    if (*number < 0) return no_memory(p);
+    if (qn_text_map_add(&p->map, *number) < 0) return fault(p, name, "names of rules that no honest grammar has");
     p->tree->rules.at[p->tree->rules.n++] = (tree_rule){name, n, NULL};
-    return number;
+    return QN_OK;
 }
 
 static int hex_value(int c) {
@@ -189,8 +191,7 @@ static qn_status parse_reference(parser *p, tree_node **out) {
     const char *from = p->at;
     while (is_word(peek(p))) p->at++;
     if (!(*out = new_node(p, TREE_RULE))) return no_memory(p);
-    (*out)->rule = rule_number(p, from, (size_t)(p->at - from));
-    return (*out)->rule < 0 ? fault(p, from, "more rules than there is room for") : QN_OK;
+    return rule_number(p, from, (size_t)(p->at - from), &(*out)->rule);
 }
 
 static qn_status read_count(parser *p, int32_t *count) {
@@ -304,14 +305,15 @@ static qn_status parse_rule(parser *p) {
     while (is_word(peek(p))) p->at++;
     size_t n = (size_t)(p->at - from);
     if (!n) return fault(p, from, "a rule starts with its name");
-    int32_t number = rule_number(p, from, n);
-    if (number < 0) return fault(p, from, "more rules than there is room for");
+    int32_t number;
+    qn_status status = rule_number(p, from, n, &number);
+    if (status != QN_OK) return status;
     skip(p, 0);
     if (p->end - p->at < 3 || memcmp(p->at, "::=", 3) != 0) return fault(p, p->at, "'::=' is missing behind the name of a rule");
     p->at += 3;
     skip(p, 1);
     tree_node *body = NULL;
-    qn_status status = parse_choice(p, 0, &body);
+    status = parse_choice(p, 0, &body);
     if (status != QN_OK) return status;
     if (more(p) && *p->at != '\n' && *p->at != '\r') return fault(p, p->at, "nothing that can stand in a rule");
     if (p->tree->rules.at[number].body) return fault(p, from, "a rule that is there already");
@@ -325,9 +327,12 @@ qn_status qn_text_grammar_parse(grammar_tree *tree, qn_text text, const qn_token
         return qn_error_set(error, QN_INVALID, "a grammar of %zu bytes; at most %d are taken", text.length, GRAMMAR_MOST_TEXT);
     size_t most = text.length / 2 + 2 < GRAMMAR_MOST_RULES ? text.length / 2 + 2
                                                            : GRAMMAR_MOST_RULES; /* a name and what ends it */
-    if (!qn_text_map_init(&p.map, tree->arena, most, &p.names) || rule_number(&p, "root", 4) < 0) return no_memory(&p);
+    int32_t root;
+    if (!qn_text_map_init(&p.map, tree->arena, most, &p.names)) return no_memory(&p);
+    qn_status status = rule_number(&p, "root", 4, &root);
+    if (status != QN_OK) return status;
     for (skip(&p, 1); more(&p); skip(&p, 1)) {
-        qn_status status = parse_rule(&p);
+        status = parse_rule(&p);
         if (status != QN_OK) return status;
     }
     for (size_t i = 0; i < tree->rules.n; i++) {

@@ -123,6 +123,8 @@ void qn_text_run_free(run *r);
 int32_t qn_text_run_step(run *r, int32_t set, uint8_t byte);
 /* The set after the bytes of a token or the token as such, whichever the grammar can take it for; bytes may be empty. */
 int32_t qn_text_run_token(run *r, int32_t set, int32_t id, qn_text bytes);
+/* Whether the last SET_FAILED was for the bounds' sake; otherwise there was no memory. */
+int qn_text_run_is_full(const run *r);
 /* Forgets everything but one set when much has gathered; returns its new number, or SET_FAILED. */
 int32_t qn_text_run_tidy(run *r, int32_t set);
 

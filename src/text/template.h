@@ -175,6 +175,8 @@ struct tpl {
 
 /* The first fault counts; returns an undefined value, so that `return qn_text_tpl_fail(...)` reads well. */
 QN_PRINTF(2, 3) tpl_value qn_text_tpl_fail(tpl *t, const char *format, ...);
+/* The same where the arena gave nothing: QN_NO_MEMORY, whether the limit or the system said no. */
+tpl_value qn_text_tpl_no_memory(tpl *t);
 int qn_text_tpl_step(tpl *t, uint64_t n); /* 0: no more */
 
 /* template_parse.c: NULL after a fault */

@@ -51,7 +51,7 @@ tpl_value qn_text_tpl_attribute(tpl *t, tpl_value of, qn_text name, int items_fi
     if (item && (items_first || !method || of.as.dict->is_namespace)) return *item;
     if (!method) return item ? *item : tpl_undefined(name);
     tpl_method *bound = qn_arena_alloc(&t->arena, 1, sizeof *bound);
-    if (!bound) return qn_text_tpl_fail(t, "more memory than the template may use");
+    if (!bound) return qn_text_tpl_no_memory(t);
     *bound = (tpl_method){method, of};
     return (tpl_value){.kind = TPL_METHOD, .as.method = bound};
 }
@@ -237,7 +237,7 @@ static tpl_value eval_chain(tpl *t, const tpl_node *node) {
     size_t n = 0;
     for (const tpl_node *at = node; at->kind == node->kind; at = at->a) n++;
     const tpl_node *few[8], **chain = n <= 8 ? few : qn_arena_alloc(&t->arena, n, sizeof *chain);
-    if (!chain) return qn_text_tpl_fail(t, "more memory than the template may use");
+    if (!chain) return qn_text_tpl_no_memory(t);
     const tpl_node *at = node;
     for (size_t i = n; i-- > 0; at = at->a) chain[i] = at;
     tpl_value left = qn_text_tpl_eval(t, at);
@@ -262,7 +262,7 @@ static int collect(tpl *t, const tpl_node *parts, const tpl_value *self, tpl_arg
     args->names = qn_arena_alloc(&t->arena, n + 1, sizeof *args->names);
     args->n = args->named = 0;
     if (!args->at || !args->names) {
-        qn_text_tpl_fail(t, "more memory than the template may use");
+        qn_text_tpl_no_memory(t);
         return 0;
     }
     if (self) args->at[args->n++] = *self;
@@ -316,7 +316,7 @@ tpl_value qn_text_tpl_call(tpl *t, tpl_value what, const tpl_args *args) {
     if (what.kind == TPL_METHOD) {
         size_t n = args->n + args->named;
         tpl_value *at = qn_arena_alloc(&t->arena, n + 1, sizeof *at);
-        if (!at) return qn_text_tpl_fail(t, "more memory than the template may use");
+        if (!at) return qn_text_tpl_no_memory(t);
         at[0] = what.as.method->self;
         if (n) memcpy(at + 1, args->at, n * sizeof *at);
         return qn_text_tpl_apply(t, what.as.method->function, &(tpl_args){at, args->n + 1, args->names, args->named});

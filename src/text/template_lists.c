@@ -102,7 +102,7 @@ tpl_value qn_text_tpl_filter_map(tpl *t, const tpl_args *args) {
         tpl_value item = list.as.list->items.at[i];
         if (filter) {
             tpl_value *with = qn_arena_alloc(&t->arena, args->n + args->named, sizeof *with);
-            if (!with) return qn_text_tpl_fail(t, "more memory than the template may use");
+            if (!with) return qn_text_tpl_no_memory(t);
             memcpy(with + 1, args->at + 2, (args->n + args->named - 2) * sizeof *with);
             with[0] = item;
             item = qn_text_tpl_apply(t, filter, &(tpl_args){with, args->n - 1, args->names, args->named});
@@ -168,7 +168,7 @@ static tpl_value sorted(tpl *t, tpl_value list, tpl_value path, int exact, int d
     size_t n = t->failed ? 0 : list.as.list->items.n;
     tpl_pair *pairs = qn_arena_alloc(&t->arena, 2 * n + 1, sizeof *pairs);
     tpl_value out = qn_text_tpl_list_new(t, n);
-    if (!pairs) return qn_text_tpl_fail(t, "more memory than the template may use");
+    if (!pairs) return qn_text_tpl_no_memory(t);
     for (size_t i = 0; i < n && !t->failed; i++)
         pairs[i] = (tpl_pair){key_of(t, list.as.list->items.at[i], path, exact), list.as.list->items.at[i]};
     if (!t->failed) merge_sort(t, pairs, pairs + n, n, down);

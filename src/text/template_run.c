@@ -14,7 +14,7 @@ void qn_text_tpl_write(tpl *t, qn_text text) {
         return;
     }
     if (!QN_VEC_ROOM(&t->arena, &t->out, text.length)) {
-        qn_text_tpl_fail(t, "more memory than the template may use");
+        qn_text_tpl_no_memory(t);
         return;
     }
     if (text.length) memcpy(t->out.at + t->out.n, text.at, text.length);
@@ -30,7 +30,7 @@ void qn_text_tpl_assign(tpl *t, tpl_frame *frame, qn_text name, tpl_value value)
         }
     }
     if (!QN_VEC_ROOM(&t->arena, &frame->names, 1)) {
-        qn_text_tpl_fail(t, "more memory than the template may use");
+        qn_text_tpl_no_memory(t);
         return;
     }
     frame->names.at[frame->names.n++] = (tpl_pair){tpl_text(name), value};
@@ -139,7 +139,7 @@ static void run_for(tpl *t, const tpl_node *node) {
     tpl_frame *outer = t->frame;
     for (size_t i = 0; i < items.as.list->items.n && !t->failed; i++) {
         tpl_frame *frame = qn_arena_alloc(&t->arena, 1, sizeof *frame); /* a macro defined here may outlive the loop */
-        if (!frame) qn_text_tpl_fail(t, "more memory than the template may use");
+        if (!frame) qn_text_tpl_no_memory(t);
         if (!frame) break;
         frame->outer = outer;
         t->frame = frame;
@@ -173,7 +173,7 @@ static void bind_parameters(tpl *t, const tpl_node *node, const tpl_args *args, 
 
 tpl_value qn_text_tpl_call_macro(tpl *t, const tpl_macro *macro, const tpl_args *args) {
     tpl_frame *frame = qn_arena_alloc(&t->arena, 1, sizeof *frame), *caller = t->frame;
-    if (!frame) return qn_text_tpl_fail(t, "more memory than the template may use");
+    if (!frame) return qn_text_tpl_no_memory(t);
     frame->outer = macro->frame;
     t->frame = frame;
     bind_parameters(t, macro->node, args, frame);
@@ -186,7 +186,7 @@ tpl_value qn_text_tpl_call_macro(tpl *t, const tpl_macro *macro, const tpl_args 
 static void run_macro(tpl *t, const tpl_node *node) {
     tpl_macro *macro = qn_arena_alloc(&t->arena, 1, sizeof *macro);
     if (!macro) {
-        qn_text_tpl_fail(t, "more memory than the template may use");
+        qn_text_tpl_no_memory(t);
         return;
     }
     *macro = (tpl_macro){node, t->frame};

@@ -28,9 +28,9 @@ int qn_text_tpl_step(tpl *t, uint64_t n) {
     return !t->failed;
 }
 
-static void no_memory(tpl *t) {
+tpl_value qn_text_tpl_no_memory(tpl *t) {
     if (!t->failed) t->status = QN_NO_MEMORY;
-    qn_text_tpl_fail(t, "more memory than the template may use");
+    return qn_text_tpl_fail(t, "there is no memory for it, or it would use more than it may");
 }
 
 const char *qn_text_tpl_kind_name(tpl_value v) {
@@ -164,7 +164,7 @@ int qn_text_tpl_contains(tpl *t, tpl_value in, tpl_value what) {
 tpl_value qn_text_tpl_list_new(tpl *t, size_t room) {
     tpl_list *list = qn_arena_alloc(&t->arena, 1, sizeof *list);
     if (!list || (room && !QN_VEC_ROOM(&t->arena, &list->items, room))) {
-        no_memory(t);
+        qn_text_tpl_no_memory(t);
         return tpl_none();
     }
     return (tpl_value){.kind = TPL_LIST, .as.list = list};
@@ -173,7 +173,7 @@ tpl_value qn_text_tpl_list_new(tpl *t, size_t room) {
 void qn_text_tpl_list_add(tpl *t, tpl_value list, tpl_value item) {
     if (t->failed || list.kind != TPL_LIST || !qn_text_tpl_step(t, 1)) return;
     if (!QN_VEC_ROOM(&t->arena, &list.as.list->items, 1)) {
-        no_memory(t);
+        qn_text_tpl_no_memory(t);
         return;
     }
     list.as.list->items.at[list.as.list->items.n++] = item;
@@ -182,7 +182,7 @@ void qn_text_tpl_list_add(tpl *t, tpl_value list, tpl_value item) {
 tpl_value qn_text_tpl_dict_new(tpl *t) {
     tpl_dict *dict = qn_arena_alloc(&t->arena, 1, sizeof *dict);
     if (!dict) {
-        no_memory(t);
+        qn_text_tpl_no_memory(t);
         return tpl_none();
     }
     return (tpl_value){.kind = TPL_DICT, .as.dict = dict};
@@ -207,7 +207,7 @@ void qn_text_tpl_dict_set(tpl *t, tpl_dict *dict, tpl_value key, tpl_value value
         return;
     }
     if (!QN_VEC_ROOM(&t->arena, &dict->pairs, 1)) {
-        no_memory(t);
+        qn_text_tpl_no_memory(t);
         return;
     }
     dict->pairs.at[dict->pairs.n++] = (tpl_pair){key, value};
@@ -244,7 +244,7 @@ size_t qn_text_tpl_length(tpl *t, qn_text text) {
 qn_text qn_text_tpl_copy(tpl *t, const char *at, size_t n) {
     char *bytes = qn_arena_alloc(&t->arena, n + 1, 1);
     if (!bytes) {
-        no_memory(t);
+        qn_text_tpl_no_memory(t);
         return (qn_text){"", 0};
     }
     if (n) memcpy(bytes, at, n);
@@ -254,7 +254,7 @@ qn_text qn_text_tpl_copy(tpl *t, const char *at, size_t n) {
 void qn_text_tpl_append(tpl *t, tpl_buffer *b, const char *at, size_t n) {
     if (t->failed || !qn_text_tpl_step(t, n / 64)) return;
     if (!QN_VEC_ROOM(&t->arena, &b->bytes, n)) {
-        no_memory(t);
+        qn_text_tpl_no_memory(t);
         return;
     }
     if (n) memcpy(b->bytes.at + b->bytes.n, at, n);

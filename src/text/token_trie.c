@@ -78,7 +78,12 @@ int qn_text_trie_build(token_trie *trie, qn_arena *arena, const char *pool, cons
     for (size_t at = 0; ok && at < b.nodes.n; at++) ok = add_children(&b, at);
     if (items) qn_arena_release(arena, items);
     if (b.levels.at) qn_arena_release(arena, b.levels.at);
-    if (!ok) return 0;
+    if (!ok) { /* the arena outlives this try, and there may be others */
+        if (b.nodes.at) qn_arena_release(arena, b.nodes.at);
+        if (trie->id) qn_arena_release(arena, trie->id);
+        memset(trie, 0, sizeof *trie);
+        return 0;
+    }
     trie->node = b.nodes.at;
     trie->nodes = b.nodes.n;
     trie->ids = kept;

@@ -33,7 +33,7 @@ static int drop_folder(void **state) {
 
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, drop_folder)
 
-static void save(const char *folder, const char *name, const void *bytes, size_t length) {
+static inline void save(const char *folder, const char *name, const void *bytes, size_t length) {
     char path[512];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     FILE *file = fopen(path, "wb");
