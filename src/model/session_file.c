@@ -7,6 +7,7 @@
 
 #include "base/heap.h"
 #include "model/session.h"
+#include "run/plan_input.h"
 
 /* What a file must agree with. */
 typedef struct cache_head {
@@ -44,44 +45,59 @@ static uint64_t row_bytes(const qn_session *s, int layer, int is_v) {
     return bytes;
 }
 
-typedef qn_status (*cells_fn)(qn_session *s, const char *name, int layer, int is_v, uint64_t offset, uint64_t bytes, void *buffer,
-                              FILE *file, qn_error *error);
+/* The cells of a sequence's tokens, one cache after the other, as they lie in a file. */
+typedef struct cells {
+    char name[64]; /* of the param */
+    uint64_t offset, bytes;
+} cells;
 
-static qn_status every_cache(qn_session *s, int32_t sequence, int64_t length, cells_fn each, FILE *file, qn_error *error) {
-    char name[64];
+/* Cache by number: the keys of a layer, then its values. */
+static cells cells_at(const qn_session *s, int32_t sequence, int64_t length, int number) {
+    cells c;
+    uint64_t row = row_bytes(s, number / 2, number % 2);
+    snprintf(c.name, sizeof c.name, "cache.%s.%d", number % 2 ? "v" : "k", number / 2);
+    c.offset = row * (uint64_t)(sequence * s->shape.context);
+    c.bytes = row * (uint64_t)length;
+    return c;
+}
+
+static qn_status write_cells(qn_session *s, int32_t sequence, int64_t length, FILE *file, qn_error *error) {
     qn_status status = QN_OK;
-    for (int layer = 0; layer < s->m->h.n_layers && status == QN_OK; layer++)
-        for (int is_v = 0; is_v < 2 && status == QN_OK; is_v++) {
-            uint64_t row = row_bytes(s, layer, is_v), bytes = row * (uint64_t)length;
-            uint64_t all = row * (uint64_t)qn_model_cache_rows(&s->shape);
-            snprintf(name, sizeof name, "cache.%s.%d", is_v ? "v" : "k", layer);
-            void *buffer = qn_heap_alloc((size_t)all);
-            if (!buffer) return qn_error_set(error, QN_NO_MEMORY, "no memory for %llu bytes of cache", (unsigned long long)all);
-            status = each(s, name, layer, is_v, row * (uint64_t)(sequence * s->shape.context), bytes, buffer, file, error);
-            qn_heap_free(buffer);
-        }
+    for (int i = 0; i < 2 * s->m->h.n_layers && status == QN_OK; i++) {
+        cells c = cells_at(s, sequence, length, i);
+        void *buffer = qn_heap_alloc((size_t)c.bytes);
+        if (!buffer) return qn_error_set(error, QN_NO_MEMORY, "no memory for %llu bytes of cache", (unsigned long long)c.bytes);
+        status = qn_plan_param_read(s->plan, c.name, c.offset, buffer, c.bytes, error);
+        if (status == QN_OK && fwrite(buffer, 1, (size_t)c.bytes, file) != c.bytes)
+            status = qn_error_set(error, QN_IO, "the cache file cannot be written");
+        qn_heap_free(buffer);
+    }
     return status;
 }
 
-static qn_status write_cells(qn_session *s, const char *name, int layer, int is_v, uint64_t offset, uint64_t bytes, void *buffer,
-                             FILE *file, qn_error *error) {
-    (void)layer, (void)is_v;
-    QN_TRY(qn_plan_read(s->plan, name, offset, buffer, bytes, error));
-    return fwrite(buffer, 1, (size_t)bytes, file) == bytes ? QN_OK
-                                                           : qn_error_set(error, QN_IO, "the cache file cannot be written");
+/* What can fail comes first; what changes the cache cannot: it changes as a whole or not at all. */
+static qn_status put_cells(qn_session *s, int32_t sequence, int64_t length, const char *from, qn_error *error) {
+    void *at;
+    for (int i = 0; i < 2 * s->m->h.n_layers; i++)
+        QN_TRY(qn_plan_param_room(s->plan, cells_at(s, sequence, length, i).name, &at, error));
+    for (int i = 0; i < 2 * s->m->h.n_layers; i++) {
+        cells c = cells_at(s, sequence, length, i);
+        QN_TRY(qn_plan_param_room(s->plan, c.name, &at, error)); /* it is here by now */
+        memcpy((char *)at + c.offset, from, (size_t)c.bytes);
+        qn_plan_param_written(s->plan, c.name);
+        from += c.bytes;
+    }
+    return QN_OK;
 }
 
-static qn_status read_cells(qn_session *s, const char *name, int layer, int is_v, uint64_t offset, uint64_t bytes, void *buffer,
-                            FILE *file, qn_error *error) {
-    int64_t shape[2] = {qn_model_cache_rows(&s->shape),
-                        s->m->h.layers[layer].heads_kv * (int64_t)(is_v ? s->m->h.value_length : s->m->h.key_length)};
-    uint64_t all = row_bytes(s, layer, is_v) * (uint64_t)shape[0];
-    if (qn_plan_read(s->plan, name, 0, buffer, all, NULL) != QN_OK) memset(buffer, 0, (size_t)all); /* nothing has run yet */
-    if (fread((char *)buffer + offset, 1, (size_t)bytes, file) != bytes)
-        return qn_error_set(error, QN_FORMAT, "the cache file ends too early");
-    qn_tensor t;
-    qn_tensor_init(&t, is_v ? s->shape.v : s->shape.k, 2, shape, buffer, all);
-    return qn_plan_set(s->plan, name, &t, error);
+static qn_status read_cells(qn_session *s, int32_t sequence, int64_t length, uint64_t bytes, FILE *file, qn_error *error) {
+    char *buffer = qn_heap_alloc((size_t)bytes + 1);
+    if (!buffer) return qn_error_set(error, QN_NO_MEMORY, "no memory for %llu bytes of cache", (unsigned long long)bytes);
+    qn_status status = fread(buffer, 1, (size_t)bytes, file) == bytes
+                           ? put_cells(s, sequence, length, buffer, error)
+                           : qn_error_set(error, QN_FORMAT, "the cache file ends too early");
+    qn_heap_free(buffer);
+    return status;
 }
 
 /* Whether a file is there, not empty, and no cache: a wrong name must not cost somebody his model or his notes. */
@@ -118,7 +134,7 @@ qn_status qn_session_save(qn_session *s, int32_t sequence, const char *path, qn_
     int ok = fwrite(&head, sizeof head, 1, file) == 1 &&
              fwrite(q->ids, sizeof *q->ids, (size_t)q->length, file) == (size_t)q->length;
     qn_status status = !ok         ? qn_error_set(error, QN_IO, "%s cannot be written", path)
-                       : q->length ? every_cache(s, sequence, q->length, write_cells, file, error)
+                       : q->length ? write_cells(s, sequence, q->length, file, error)
                                    : QN_OK;
     ok = fflush(file) == 0 && fsync(fileno(file)) == 0;
     ok = fclose(file) == 0 && ok;
@@ -146,11 +162,10 @@ static qn_status load(qn_session *s, int32_t sequence, FILE *file, const char *p
     cache_head head;
     if (fread(&head, sizeof head, 1, file) != 1) return qn_error_set(error, QN_FORMAT, "%s is no cache file", path);
     QN_TRY(check_head(s, &head, path, error));
-    uint64_t cells = 0;
-    for (int layer = 0; layer < s->m->h.n_layers; layer++)
-        cells += (row_bytes(s, layer, 0) + row_bytes(s, layer, 1)) * (uint64_t)head.length;
+    uint64_t all = 0;
+    for (int i = 0; i < 2 * s->m->h.n_layers; i++) all += cells_at(s, sequence, head.length, i).bytes;
     long at = ftell(file);
-    if (fseek(file, 0, SEEK_END) != 0 || at < 0 || (uint64_t)ftell(file) != (uint64_t)at + cells + 4 * (uint64_t)head.length ||
+    if (fseek(file, 0, SEEK_END) != 0 || at < 0 || (uint64_t)ftell(file) != (uint64_t)at + all + 4 * (uint64_t)head.length ||
         fseek(file, at, SEEK_SET) != 0)
         return qn_error_set(error, QN_FORMAT, "%s is cut short or has bytes behind its end", path);
     int32_t *have = qn_heap_zeroed((size_t)head.length, sizeof *have);
@@ -165,7 +180,7 @@ static qn_status load(qn_session *s, int32_t sequence, FILE *file, const char *p
         if (have[i] < 0 || have[i] >= s->m->h.n_vocab)
             status = qn_error_set(error, QN_FORMAT, "%s: token %lld is none", path, (long long)i);
     if (status == QN_OK) status = qn_session_need_cache(s, error);
-    if (status == QN_OK) status = every_cache(s, sequence, head.length, read_cells, file, error);
+    if (status == QN_OK) status = read_cells(s, sequence, head.length, all, file, error);
     if (status == QN_OK) {
         memcpy(s->sequences[sequence].ids, have, (size_t)head.length * sizeof *have);
         s->sequences[sequence].length = head.length;

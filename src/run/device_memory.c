@@ -2,7 +2,7 @@
  * that what one specialisation left there is what the next one finds; behind them is room for whichever runs. */
 #include "run/plan_impl.h"
 
-static qn_status bring_home(qn_plan *p, qn_plan_leaf *l, qn_error *error) {
+qn_status qn_device_memory_home(qn_plan *p, qn_plan_leaf *l, qn_error *error) {
     uint64_t bytes = 0;
     if (l->newest & QN_ON_HOST) return QN_OK;
     qn_tensor_bytes((qn_dtype)l->shape.dtype, l->shape.rank, l->shape.d, &bytes);
@@ -14,7 +14,7 @@ static qn_status bring_home(qn_plan *p, qn_plan_leaf *l, qn_error *error) {
 /* Programs know where the buffer lies, so another buffer is a new beginning; what only the old one has comes to the host first. */
 static qn_status give_up(qn_plan *p, qn_error *error) {
     if (!p->device_buffer) return QN_OK;
-    for (size_t i = 0; i < p->leaves.n; i++) QN_TRY(bring_home(p, &p->leaves.at[i], error));
+    for (size_t i = 0; i < p->leaves.n; i++) QN_TRY(qn_device_memory_home(p, &p->leaves.at[i], error));
     for (size_t i = 0; i < p->leaves.n; i++) p->leaves.at[i].newest = QN_ON_HOST;
     for (int i = 0; i < QN_PLAN_SPECIALS; i++)
         if (p->specials[i]) qn_segments_destroy(p->specials[i]);
@@ -44,7 +44,7 @@ qn_status qn_device_memory_need(qn_plan *p, qn_special *x, qn_error *error) {
 }
 
 qn_status qn_device_memory_fetch(qn_plan *p, const qn_special *x, qn_error *error) {
-    for (size_t i = 0; i < x->host_leaves.n; i++) QN_TRY(bring_home(p, &p->leaves.at[x->host_leaves.at[i]], error));
+    for (size_t i = 0; i < x->host_leaves.n; i++) QN_TRY(qn_device_memory_home(p, &p->leaves.at[x->host_leaves.at[i]], error));
     return QN_OK;
 }
 

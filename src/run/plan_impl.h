@@ -182,6 +182,7 @@ void qn_plan_feed_inputs(qn_plan *p);
 /* device_memory.c: the buffer, large enough for a specialisation; the newest bytes of the leaves it reads here; an output that is
  * nowhere but there. */
 qn_status qn_device_memory_need(qn_plan *p, qn_special *x, qn_error *error);
+qn_status qn_device_memory_home(qn_plan *p, qn_plan_leaf *leaf, qn_error *error); /* the newest of one leaf, to the host */
 qn_status qn_device_memory_fetch(qn_plan *p, const qn_special *x, qn_error *error);
 int qn_device_memory_holds(const qn_plan *p, qn_val value);
 

@@ -199,6 +199,38 @@ qn_status qn_plan_input_room(qn_plan *p, const char *name, void **at, qn_error *
     return QN_OK;
 }
 
+static qn_status find_param(const qn_plan *p, const char *name, qn_plan_leaf **leaf, qn_error *error) {
+    *leaf = qn_plan_leaf_find(p, name);
+    if (*leaf && (*leaf)->kind == QN_VALUE_PARAM && (*leaf)->is_set && (*leaf)->memory && !(*leaf)->lent) return QN_OK;
+    return qn_error_set(error, QN_INVALID, "the graph has no param '%s' that was set", name);
+}
+
+qn_status qn_plan_param_read(qn_plan *p, const char *name, uint64_t offset, void *to, uint64_t bytes, qn_error *error) {
+    qn_plan_leaf *l;
+    QN_TRY(find_param(p, name, &l, error));
+    if (offset > l->capacity || bytes > l->capacity - offset)
+        return qn_error_set(error, QN_INVALID, "'%s' has %llu bytes", name, (unsigned long long)l->capacity);
+    if (!(l->newest & QN_ON_HOST)) return qn_device_download(p->device_buffer, l->device_at + offset, to, bytes, error);
+    if (bytes) memcpy(to, (const char *)l->memory + offset, bytes);
+    return QN_OK;
+}
+
+qn_status qn_plan_param_room(qn_plan *p, const char *name, void **at, qn_error *error) {
+    qn_plan_leaf *l;
+    QN_TRY(find_param(p, name, &l, error));
+    QN_TRY(qn_device_memory_home(p, l, error));
+    *at = l->memory;
+    return QN_OK;
+}
+
+void qn_plan_param_written(qn_plan *p, const char *name) {
+    qn_plan_leaf *l = qn_plan_leaf_find(p, name);
+    if (!l) return;
+    l->newest = QN_ON_HOST;
+    qn_plan_packs_forget(p, l);
+    p->memory_ready = 0;
+}
+
 qn_status qn_plan_set(qn_plan *p, const char *name, const qn_tensor *tensor, qn_error *error) {
     qn_plan_leaf *l = NULL;
     uint64_t bytes;
