@@ -139,6 +139,9 @@ static inline qn_request qn_ir_request(const qn_ir_node *n) {
 }
 
 enum { QN_IR_MAX_SYMBOLS = 16, QN_IR_MAX_TERMS = 64, QN_IR_MAX_DEPTH = 8 };
+/* Names are found by hash, and come from files of anybody's: a run of collisions that no honest names have (among a million of them
+ * 41 is the longest seen) is refused instead of searched, or a file of a few megabytes would take minutes. */
+enum { QN_IR_MAX_PROBES = 512 };
 
 extern const qn_body_class qn_ir_body_class; /* of every graph */
 

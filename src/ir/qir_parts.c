@@ -12,15 +12,17 @@ static uint32_t hash_of(qir_span name) {
     return h ^ h >> 15;
 }
 
-static qir_name *slot_of(qir_name *names, size_t n, qir_span name, uint32_t hash) {
-    for (size_t at = hash & (n - 1);; at = (at + 1) & (n - 1)) {
+static qir_name *slot_of(qir_name *names, size_t n, qir_span name, uint32_t hash, int *probes) {
+    *probes = 0;
+    for (size_t at = hash & (n - 1);; at = (at + 1) & (n - 1), ++*probes) {
         qir_name *s = &names[at];
         if (!s->text.at || (s->hash == hash && s->text.n == name.n && memcmp(s->text.at, name.at, name.n) == 0)) return s;
     }
 }
 
 int qn_qir_find(qir_reader *r, qir_span name, qn_val *value) {
-    qir_name *s = r->names.n ? slot_of(r->names.at, r->names.n, name, hash_of(name)) : NULL;
+    int probes;
+    qir_name *s = r->names.n ? slot_of(r->names.at, r->names.n, name, hash_of(name), &probes) : NULL;
     if (!s || !s->text.at) return 0;
     *value = s->value;
     return 1;
@@ -29,11 +31,12 @@ int qn_qir_find(qir_reader *r, qir_span name, qn_val *value) {
 /* Twice as many slots, every name in its new place. */
 static int grow_names(qir_reader *r) {
     size_t n = r->names.n ? r->names.n * 2 : 64;
+    int probes;
     qir_name *slots = qn_arena_resize(r->arena, NULL, n, sizeof *slots);
     if (!slots) return qn_qir_no_memory(r);
     memset(slots, 0, n * sizeof *slots);
     for (size_t i = 0; i < r->names.n; i++)
-        if (r->names.at[i].text.at) *slot_of(slots, n, r->names.at[i].text, r->names.at[i].hash) = r->names.at[i];
+        if (r->names.at[i].text.at) *slot_of(slots, n, r->names.at[i].text, r->names.at[i].hash, &probes) = r->names.at[i];
     qn_arena_release(r->arena, r->names.at);
     r->names.at = slots;
     r->names.n = n;
@@ -44,7 +47,11 @@ int qn_qir_define(qir_reader *r, qir_span name, qn_val value) {
     char text[64];
     if ((r->n_names + 1) * 2 > r->names.n && !grow_names(r)) return 0;
     uint32_t hash = hash_of(name);
-    qir_name *s = slot_of(r->names.at, r->names.n, name, hash);
+    int probes;
+    qir_name *s = slot_of(r->names.at, r->names.n, name, hash, &probes);
+    if (probes > QN_IR_MAX_PROBES)
+        return qn_qir_fail(r, name.at - 1, "%%%s and %d names before it collide, as no honest names do",
+                           qn_qir_copy(name, text, sizeof text), probes);
     if (s->text.at) return qn_qir_fail(r, name.at - 1, "%%%s is defined already", qn_qir_copy(name, text, sizeof text));
     *s = (qir_name){name, hash, value};
     r->n_names++;

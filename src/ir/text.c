@@ -8,18 +8,19 @@ static uint32_t hash_of(const char *text) {
     return h ^ h >> 15;
 }
 
-/* The slot of a string, or the free one where it belongs. */
-static size_t slot_of(const qn_graph *g, const char *text, uint32_t hash) {
+/* The slot of a string, or the free one where it belongs; *probes: how many others lie on the way. */
+static size_t slot_of(const qn_graph *g, const char *text, uint32_t hash, int *probes) {
     size_t mask = g->name_slots.n - 1, at = hash & mask;
-    for (;; at = (at + 1) & mask) {
+    for (*probes = 0;; at = (at + 1) & mask, ++*probes) {
         int32_t i = g->name_slots.at[at];
         if (i < 0 || (g->names.at[i].hash == hash && strcmp(g->text.at + g->names.at[i].text, text) == 0)) return at;
     }
 }
 
 qn_ir_name *qn_ir_name_find(const qn_graph *g, const char *text) {
+    int probes;
     if (g->name_slots.n == 0) return NULL;
-    int32_t i = g->name_slots.at[slot_of(g, text, hash_of(text))];
+    int32_t i = g->name_slots.at[slot_of(g, text, hash_of(text), &probes)];
     return i < 0 ? NULL : &g->names.at[i];
 }
 
@@ -30,10 +31,11 @@ static int make_room(qn_graph *g, size_t bytes) {
     size_t n = g->name_slots.n ? g->name_slots.n * 2 : 64;
     if (!QN_VEC_ROOM(&g->arena, &g->name_slots, n - g->name_slots.n) || !g->name_slots.at || !g->names.at || !g->text.at)
         return 0;
+    int probes;
     g->name_slots.n = n;
     for (size_t i = 0; i < n; i++) g->name_slots.at[i] = -1;
     for (size_t i = 0; i < g->names.n; i++)
-        g->name_slots.at[slot_of(g, g->text.at + g->names.at[i].text, g->names.at[i].hash)] = (int32_t)i;
+        g->name_slots.at[slot_of(g, g->text.at + g->names.at[i].text, g->names.at[i].hash, &probes)] = (int32_t)i;
     return 1;
 }
 
@@ -46,9 +48,15 @@ int32_t qn_ir_text(qn_graph *g, const char *text) {
         return -1;
     }
     qn_ir_name made = {(int32_t)g->text.n, hash_of(text), QN_VAL_NONE, QN_VAL_NONE, -1};
+    int probes;
+    size_t slot = slot_of(g, text, made.hash, &probes);
+    if (probes > QN_IR_MAX_PROBES) {
+        qn_ir_fail(g, QN_INVALID, "'%.40s' and %d names before it collide, as no honest names do", text, probes);
+        return -1;
+    }
     memcpy(g->text.at + g->text.n, text, n);
     g->text.n += n;
-    g->name_slots.at[slot_of(g, text, made.hash)] = (int32_t)g->names.n;
+    g->name_slots.at[slot] = (int32_t)g->names.n;
     g->names.at[g->names.n++] = made;
     return made.text;
 }

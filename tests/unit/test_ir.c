@@ -109,6 +109,40 @@ static void every_beginning_of_a_text_parses_or_is_refused(void **state) {
     }
 }
 
+/* The hash of names, so that names can be made which all want one place. */
+static uint32_t name_hash(const char *name) {
+    uint32_t h = 2166136261u;
+    for (; *name; name++) h = (h ^ (unsigned char)*name) * 16777619u;
+    return h ^ h >> 15;
+}
+
+static void refuse_collisions(const char *statement, qn_status status) {
+    enum { NAMES = 900, PLACES = 4096 }; /* no table of so many names is larger */
+    char name[16], *text;
+    size_t bytes;
+    FILE *file = open_memstream(&text, &bytes);
+    assert_non_null(file);
+    fputs("quern graph 1\ninput %x f32[1]\n", file);
+    for (uint32_t i = 0, n = 0; n < NAMES; i++) {
+        snprintf(name, sizeof name, "n%07x", i);
+        if (name_hash(name) % PLACES != 5) continue;
+        fprintf(file, statement, name);
+        n++;
+    }
+    fclose(file);
+    qn_graph *g = NULL;
+    qn_error error;
+    assert_int_equal(qn_graph_parse(text, bytes, 0, &g, &error), status);
+    assert_non_null(strstr(error.text, "names before it collide"));
+    free(text);
+}
+
+static void names_made_to_collide_are_refused(void **state) {
+    (void)state;
+    refuse_collisions("%%%s = sqr %%x\n", QN_FORMAT);     /* of values: the reader's own */
+    refuse_collisions("output %%x \"%s\"\n", QN_INVALID); /* and the graph's */
+}
+
 static void parsing_obeys_the_limit(void **state) {
     (void)state;
     static buffer text;
@@ -321,6 +355,7 @@ int main(void) {
         cmocka_unit_test(bad_text_is_refused_with_its_place),
         cmocka_unit_test(every_beginning_of_a_text_parses_or_is_refused),
         cmocka_unit_test(parsing_obeys_the_limit),
+        cmocka_unit_test(names_made_to_collide_are_refused),
         cmocka_unit_test(a_long_file_parses_in_reasonable_time),
         cmocka_unit_test(a_writer_that_fails_stops_the_printer),
         cmocka_unit_test(a_callback_cannot_be_printed),
