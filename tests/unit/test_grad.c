@@ -259,6 +259,29 @@ static void questions_without_an_answer_say_why(void **state) {
     assert_int_equal(qn_graph_hvp(NULL, loss, 1, &w, &w, &out), QN_ARGUMENT);
 }
 
+/* A derivative that wants a param as it was before a step in place is told so, where it would be run: nothing computes with the new one
+ * instead. One through the step is refused at once. */
+static void a_param_is_not_derived_after_its_update(void **state) {
+    (void)state;
+    const int64_t n = 4, two = 2;
+    qn_graph *g;
+    qn_plan *p = NULL;
+    qn_error error;
+    assert_int_equal(qn_graph_create(0, &g), QN_OK);
+    qn_val x = qn_graph_input(g, "x", QN_DTYPE_F32, 1, &n), w = qn_graph_param(g, "w", QN_DTYPE_F32, 1, &n), grad;
+    qn_val hyper = qn_graph_input(g, "hyper", QN_DTYPE_F32, 1, &two);
+    qn_val loss = op1(g, QN_OP_sum, 0, qn_graph_op(g, QN_OP_mul, 0, 2, (qn_val[]){x, w}, NULL));
+    qn_val after = qn_graph_op(g, QN_OP_opt_step_sgd, 0, 3, (qn_val[]){w, x, hyper}, NULL);
+    assert_int_equal(qn_graph_grad(g, loss, 1, &x, &grad), QN_OK); /* by x it is w */
+    qn_graph_output(g, grad, "dx");
+    qn_graph_output(g, after, "after");
+    assert_int_equal(qn_graph_verify(g, NULL, NULL), QN_INVALID);
+    assert_int_equal(qn_plan_create(g, NULL, &p, &error), QN_INVALID);
+    assert_non_null(strstr(error.text, "opt_step_sgd: w is updated in place, but node 5 still reads the old value"));
+    expect(g, qn_graph_grad(g, op1(g, QN_OP_sum, 0, after), 1, &w, &grad), QN_INVALID,
+           "node 2: opt_step_sgd has no gradient: a training step is not differentiated");
+}
+
 /* Only what was asked for is appended, under the labels of what it belongs to. */
 static void tangents_leave_no_scaffolding(void **state) {
     (void)state;
@@ -288,6 +311,7 @@ int main(void) {
         cmocka_unit_test(gradients_of_a_value_used_often_do_not_pile_up),
         cmocka_unit_test(gradients_add_up_over_runs),
         cmocka_unit_test(questions_without_an_answer_say_why),
+        cmocka_unit_test(a_param_is_not_derived_after_its_update),
         cmocka_unit_test(tangents_leave_no_scaffolding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
