@@ -4,7 +4,7 @@
 
 #include <quern/graph.h>
 
-/* Exit codes: 0 done, 1 failed while running, 2 called wrongly. */
+/* Exit codes: 0 done, 1 failed while running, 2 called wrongly; and 130 interrupted, see model_app.h and profile_cmd.h. */
 enum { APP_OK = 0, APP_FAILED = 1, APP_USAGE = 2 };
 
 /* argv[0] is the verb. */

@@ -1,5 +1,7 @@
 /* The quern command: one binary, one verb a job. Results go to standard output, everything else to standard error. */
+#include <fcntl.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "app.h"
 
@@ -30,10 +32,18 @@ static const verb verbs[] = {
 static void usage(FILE *to) {
     fprintf(to, "quern %s: a tensor runtime in C\n\nusage: quern VERB [options]\n\n", qn_version());
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) fprintf(to, "  %-8s %s\n", verbs[i].name, verbs[i].help);
-    fprintf(to, "\nquern VERB --help says more. Exit codes: 0 done, 1 failed, 2 called wrongly.\n");
+    fprintf(to, "\nquern VERB --help says more. Exit codes: 0 done, 1 failed, 2 called wrongly, 130 interrupted.\n");
 }
 
-int main(int argc, char **argv) {
+/* Of three files that a caller has closed, the next open would take the number: what is meant for people would go into the model that
+ * is being written. Their places are held by what can be neither read nor written, so that using one is an error as it was. */
+static int hold_standard_files(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd) return 0;
+    return 1;
+}
+
+static int run(int argc, char **argv) {
     if (argc < 2) {
         usage(stderr);
         return APP_USAGE;
@@ -47,14 +57,15 @@ int main(int argc, char **argv) {
         return APP_OK;
     }
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
-        if (strcmp(argv[1], verbs[i].name) == 0) {
-            int rc = verbs[i].run(argc - 1, argv + 1);
-            if (fflush(stdout) != 0 || ferror(stdout)) {
-                fprintf(stderr, "quern: standard output could not be written\n");
-                return APP_FAILED;
-            }
-            return rc;
-        }
+        if (strcmp(argv[1], verbs[i].name) == 0) return verbs[i].run(argc - 1, argv + 1);
     fprintf(stderr, "quern: there is no verb '%s'; 'quern --help' lists them\n", argv[1]);
     return APP_USAGE;
+}
+
+int main(int argc, char **argv) {
+    if (!hold_standard_files()) return APP_FAILED; /* there may be nowhere to say it */
+    int rc = run(argc, argv);
+    if (fflush(stdout) == 0 && !ferror(stdout)) return rc;
+    fprintf(stderr, "quern: standard output could not be written\n");
+    return APP_FAILED;
 }
