@@ -302,7 +302,7 @@ int cmd_convert(int argc, char **argv) {
     }
     if (threads && lm_number("convert", "--threads", threads, 1, QN_POOL_MAX, &n_threads) != APP_OK) return APP_USAGE;
     if (qn_pool_create((int)n_threads, &c.pool) != QN_OK) return model_fail("convert", "no pool of so many threads");
-    model_catch_stop();
+    model_catch_stop_writing();
     rc = run(&c);
     if (rc != APP_OK) fprintf(stderr, "quern convert: %s\n", c.error.text);
     else printf("%s: %zu tensors, %llu bytes of weights\n", c.out, c.n_tensors, (unsigned long long)c.bytes);

@@ -104,6 +104,13 @@ static qn_status announce(job *j) {
     return QN_OK;
 }
 
+static void print_tensor(const job *j, const qn_file_tensor *t, uint64_t i, int weighed) {
+    enum { NAME = 40 };
+    int columns = model_print_text(t->name, strlen(t->name), UINT64_MAX);
+    printf("%*s %-8s -> %s%s\n", columns < NAME ? NAME - columns : 0, "", qn_dtype_describe((qn_dtype)t->tensor.dtype)->name,
+           qn_dtype_describe(j->chosen[i])->name, weighed ? ", weighed" : "");
+}
+
 static qn_status write_tensor(job *j, uint64_t i) {
     qn_file_tensor t;
     qn_file_entry(j->file, (int64_t)i, &t);
@@ -114,9 +121,7 @@ static qn_status write_tensor(job *j, uint64_t i) {
         if (!item.importance && j->error.status) return j->error.status;
         j->not_weighed += !item.importance;
     }
-    if (j->verbose)
-        printf("%-40s %-8s -> %s%s\n", t.name, qn_dtype_describe((qn_dtype)t.tensor.dtype)->name,
-               qn_dtype_describe(j->chosen[i])->name, item.importance ? ", weighed" : "");
+    if (j->verbose) print_tensor(j, &t, i, item.importance != NULL);
     return model_write(j->writer, j->pool, &item, &j->bytes_out, j->total, &j->error);
 }
 
@@ -223,7 +228,7 @@ int cmd_quantize(int argc, char **argv) {
     if (check_tensor_types(j.model.tensor_types) != APP_OK) return APP_USAGE;
     int64_t n_threads = 0;
     if (threads && lm_number("quantize", "--threads", threads, 1, QN_POOL_MAX, &n_threads) != APP_OK) return APP_USAGE;
-    model_catch_stop();
+    model_catch_stop_writing();
     rc = open_and_run(&j, (int)n_threads);
     if (rc != APP_OK) fprintf(stderr, "quern quantize: %s\n", j.error.text);
     else

@@ -94,45 +94,6 @@ int model_options(int argc, char **argv, const char *help, const model_flag *fla
     return APP_OK;
 }
 
-/* ---- Long work */
-
-static volatile int stopped; /* written by the handler alone */
-static void (*volatile to_stop)(void *);
-static void *volatile what_runs;
-
-static void on_stop(int signal_number) {
-    (void)signal_number;
-    stopped = 1;
-    if (to_stop) to_stop(what_runs);
-}
-
-void model_stop_by(void (*stop)(void *), void *work) {
-    to_stop = NULL; /* never one without the other */
-    what_runs = work;
-    to_stop = stop;
-}
-
-static void catch_stop(int more) {
-    struct sigaction action = {.sa_handler = on_stop, .sa_flags = (int)(SA_RESETHAND | (unsigned)more)};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
-
-void model_catch_stop(void) { catch_stop(SA_RESTART); }
-void model_catch_stop_reading(void) { catch_stop(0); }
-
-const volatile int *model_stopped(void) { return &stopped; }
-
-void model_progress(const char *what, uint64_t done, uint64_t total) {
-    if (!isatty(STDERR_FILENO)) return;
-    fprintf(stderr, "\r%3d %%  %-60.60s", total ? (int)(100.0 * (double)done / (double)total) : 100, what);
-}
-
-void model_progress_end(void) {
-    if (isatty(STDERR_FILENO)) fprintf(stderr, "\r%68s\r", "");
-}
-
 /* ---- Text from files */
 
 int model_character(const char *text, uint64_t room) {
@@ -150,22 +111,24 @@ int model_character(const char *text, uint64_t room) {
     return n;
 }
 
-int model_print_text(const char *text, uint64_t bytes, uint64_t most) {
+static int put_text(FILE *to, const char *text, uint64_t bytes, uint64_t most) {
     const unsigned char *p = (const unsigned char *)text;
     int columns = 0;
     for (uint64_t i = 0; i < bytes;) {
-        if (i >= most) return columns + printf("...");
+        if (i >= most) return columns + fprintf(to, "...");
         int n = model_character(text + i, bytes - i);
         int control = n == 1 && (p[i] < 32 || p[i] == 127);
         int c1 = n == 2 && p[i] == 0xc2 && p[i + 1] < 0xa0; /* the other control characters */
-        if (p[i] == '\n') columns += printf("\\n");
-        else if (p[i] == '\t') columns += printf("\\t");
-        else if (!n || control || c1) columns += printf("\\x%02x", p[i]), n = 1;
-        else columns += printf("%.*s", n, text + i) ? 1 : 0;
+        if (p[i] == '\n') columns += fprintf(to, "\\n");
+        else if (p[i] == '\t') columns += fprintf(to, "\\t");
+        else if (!n || control || c1) columns += fprintf(to, "\\x%02x", p[i]), n = 1;
+        else columns += fprintf(to, "%.*s", n, text + i) ? 1 : 0;
         i += (uint64_t)n;
     }
     return columns;
 }
+
+int model_print_text(const char *text, uint64_t bytes, uint64_t most) { return put_text(stdout, text, bytes, most); }
 
 void model_print_json(const char *text, uint64_t bytes) {
     const unsigned char *p = (const unsigned char *)text;
@@ -194,4 +157,54 @@ const char *model_type_name(qn_key_type type) {
     static const char *const names[] = {"u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",
                                         "bool", "string", "array", "u64", "i64", "f64"};
     return (size_t)type < sizeof names / sizeof *names ? names[type] : "?";
+}
+
+/* ---- Long work */
+
+static volatile int stopped; /* written by the handler alone */
+static void (*volatile to_stop)(void *);
+static void *volatile what_runs;
+
+static void on_stop(int signal_number) {
+    (void)signal_number;
+    stopped = 1;
+    if (to_stop) to_stop(what_runs);
+}
+
+void model_stop_by(void (*stop)(void *), void *work) {
+    to_stop = NULL; /* never one without the other */
+    what_runs = work;
+    to_stop = stop;
+}
+
+static void catch_stop(int more) {
+    struct sigaction action = {.sa_handler = on_stop, .sa_flags = (int)(SA_RESETHAND | (unsigned)more)};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+void model_catch_stop(void) { catch_stop(SA_RESTART); }
+void model_catch_stop_reading(void) { catch_stop(0); }
+
+void model_catch_stop_writing(void) {
+    struct sigaction action = {.sa_handler = on_stop,
+                               .sa_flags = SA_RESTART}; /* for good: the next line must not end it either */
+    sigemptyset(&action.sa_mask);
+    catch_stop(SA_RESTART);
+    sigaction(SIGPIPE, &action, NULL);
+}
+
+const volatile int *model_stopped(void) { return &stopped; }
+
+void model_progress(const char *what, uint64_t done, uint64_t total) {
+    enum { WIDTH = 60 };
+    if (!isatty(STDERR_FILENO)) return;
+    fprintf(stderr, "\r%3d %%  ", total ? (int)(100.0 * (double)done / (double)total) : 100);
+    int columns = put_text(stderr, what, strlen(what), WIDTH - 4);
+    fprintf(stderr, "%*s", columns < WIDTH ? WIDTH - columns : 0, "");
+}
+
+void model_progress_end(void) {
+    if (isatty(STDERR_FILENO)) fprintf(stderr, "\r%68s\r", "");
 }

@@ -38,6 +38,8 @@ int model_is_same(const char *verb, const char *in, const char *out);
 /* From now on the first Ctrl-C only sets what model_stopped tells; a second one ends the program. */
 void model_catch_stop(void);
 void model_catch_stop_reading(void); /* the same, and a read that waits ends */
+/* The same; and when nobody reads standard output any more, that is a Ctrl-C too: what is half written gets removed. */
+void model_catch_stop_writing(void);
 const volatile int *model_stopped(void);
 /* What else the first Ctrl-C does, from a signal's handler: stop(work). NULL: nothing. */
 void model_stop_by(void (*stop)(void *), void *work);

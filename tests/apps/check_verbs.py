@@ -92,8 +92,37 @@ def closed_files(folder):
         expect(done.returncode == 1 and "written" in done.stderr, f"{words} >&-: {done.returncode} {done.stderr!r}")
 
 
+def reader_gone(folder):
+    """Nobody reads what quantize -v says: what it had half written is removed, and what was there stays."""
+    deep, out = os.path.join(folder, "deep.gguf"), os.path.join(folder, "out.gguf")
+    model(deep, [f"blk.{i}.ffn_up.weight" for i in range(2000)])
+    with open(out, "wb") as file:
+        file.write(b"old")
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as gone:
+        said = run("quantize", "-v", deep, out, "Q8_0", code=1, stdout=gone).stderr
+    expect("stopped" in said, f"quantize -v to nobody: {said!r}")
+    with open(out, "rb") as file:
+        expect(file.read() == b"old" and sorted(os.listdir(folder)) == ["deep.gguf", "out.gguf"], f"left: {os.listdir(folder)}")
+
+
+def foreign_names(folder):
+    """A name from a file moves no terminal's cursor: in lines of quantize -v, nor in the line of progress."""
+    path, out = os.path.join(folder, "m.gguf"), os.path.join(folder, "q.gguf")
+    model(path, ["blk.0.\033]0;title\007\033[2Jx.weight"])
+    lines = run("quantize", "-v", path, out, "Q8_0").stdout
+    expect("\033" not in lines and "\\x1b[2Jx" in lines, f"quantize -v: {lines!r}")
+    main, side = os.openpty()
+    done = subprocess.run([QUERN, "quantize", path, out, "Q8_0"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=side)
+    os.close(side)
+    shown = os.read(main, 65536)
+    os.close(main)
+    expect(done.returncode == 0 and b"\033" not in shown and b"\\x1b[2Jx" in shown, f"progress: {shown!r}")
+
+
 with tempfile.TemporaryDirectory() as made_here:
-    for test in (help_texts, closed_files):
+    for test in (help_texts, closed_files, reader_gone, foreign_names):
         place = os.path.join(made_here, test.__name__)
         os.mkdir(place)
         test(place)
