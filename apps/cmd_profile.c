@@ -202,6 +202,7 @@ static void report_loaded(const profile_job *job) {
 static int print_one(profile_job *job) {
     out_file out;
     qn_error error = {QN_OK, ""};
+    if (out_is_read(NULL, job->profile, job->out) || out_is_read(NULL, job->other, job->out)) return APP_USAGE;
     if (!out_open(&out, job->out)) return APP_FAILED;
     qn_status status = profile_write_view(job, job->view, &job->request, out.to, &error);
     profile_clear_progress(&job->options);

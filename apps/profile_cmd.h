@@ -77,6 +77,9 @@ typedef struct out_file { /* appears under its name only when it is complete */
     char *path, *temporary; /* NULL: standard output */
 } out_file;
 
+/* Whether the path is a trace of the profile (NULL: none), by whatever name; the sentence is said then. What is read is not written
+ * over. verb as for profile_wrong. */
+int out_is_read(const char *verb, const qn_profile *profile, const char *path);
 int out_open(out_file *out, const char *path); /* NULL: standard output; 0 after printing why not */
 int out_commit(out_file *out);                 /* 0 after printing why not; nothing is left then */
 void out_discard(out_file *out);

@@ -1,4 +1,5 @@
 /* Files that are complete or absent, and the hash that stands for a trace view in a folder of views. */
+#define _XOPEN_SOURCE 700 /* realpath */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -14,28 +15,52 @@ static int out_fail(out_file *out, const char *what) {
     return 0;
 }
 
+static int is_one_file(const struct stat *a, const struct stat *b) { return a->st_dev == b->st_dev && a->st_ino == b->st_ino; }
+
+int out_is_read(const char *verb, const qn_profile *profile, const char *path) {
+    struct stat out, in;
+    const char *trace;
+    if (!profile || !path || stat(path, &out) != 0) return 0;
+    for (int r = 0; qn_profile_run_name(profile, r); r++)
+        for (int w = 0; qn_profile_worker_name(profile, r, w); w++)
+            for (int s = 0; (trace = qn_profile_trace_path(profile, r, w, s)) != NULL; s++) {
+                if (stat(trace, &in) != 0 || !is_one_file(&in, &out)) continue;
+                fprintf(stderr, "quern profile%s%s: %s is what is read; give the output another name\n", verb ? " " : "",
+                        verb ? verb : "", path);
+                return 1;
+            }
+    return 0;
+}
+
+/* The file itself behind links, which stay; a name of its own for what is not there yet. */
+static char *name_of(const char *path) {
+    char *found = realpath(path, NULL);
+    if (found) return found;
+    found = malloc(strlen(path) + 1);
+    return found ? strcpy(found, path) : NULL;
+}
+
+/* What the file is until it is complete. A device or a pipe is written directly: nothing is moved over it. */
+static int name_both(out_file *out, const char *path, const struct stat *there) {
+    out->path = name_of(path);
+    if (!out->path) return 0;
+    if (there && !S_ISREG(there->st_mode)) return 1;
+    size_t n = strlen(out->path) + 32;
+    out->temporary = malloc(n);
+    if (out->temporary) snprintf(out->temporary, n, "%s.%ld.tmp", out->path, (long)getpid());
+    return out->temporary != NULL;
+}
+
 int out_open(out_file *out, const char *path) {
+    struct stat there, ours;
     memset(out, 0, sizeof *out);
-    if (!path) {
-        out->to = stdout;
+    int exists = path && stat(path, &there) == 0;
+    if (!path || (exists && fstat(STDOUT_FILENO, &ours) == 0 && is_one_file(&there, &ours))) {
+        out->to = stdout; /* /dev/stdout is, too, wherever that leads */
         return 1;
     }
-    size_t n = strlen(path) + 32;
-    out->path = malloc(n);
-    out->temporary = malloc(n);
-    if (!out->path || !out->temporary) {
-        free(out->temporary);
-        out->temporary = NULL; /* nothing to remove yet */
-        return out_fail(out, "cannot be written");
-    }
-    snprintf(out->path, n, "%s", path);
-    snprintf(out->temporary, n, "%s.%ld.tmp", path, (long)getpid());
-    struct stat there;
-    int direct = stat(path, &there) == 0 && !S_ISREG(there.st_mode); /* a device or a pipe: nothing is moved over it */
-    if (direct) {
-        free(out->temporary);
-        out->temporary = NULL;
-    }
+    if (!name_both(out, path, exists ? &there : NULL)) return out_fail(out, "cannot be written");
+    int direct = !out->temporary;
     int fd = direct ? open(path, O_WRONLY) : open(out->temporary, O_WRONLY | O_CREAT | O_EXCL, 0666);
     if (fd < 0) {
         free(out->temporary);

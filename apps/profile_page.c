@@ -100,6 +100,7 @@ static int write_report(page_job *job) {
     qn_error error = {QN_OK, ""};
     qn_status status = open_profiles(job, &error);
     if (status != QN_OK) return profile_failed("html", status, &error);
+    if (out_is_read("html", job->profile, job->out) || out_is_read("html", job->other, job->out)) return APP_USAGE;
     if (!out_open(&out, job->out)) return APP_FAILED;
     status = qn_page_write(job->profile, &job->page, write_file, out.to, &error);
     profile_clear_progress(&job->options);

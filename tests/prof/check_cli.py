@@ -214,6 +214,41 @@ def whole_files(work, trace):
     check("all as csv", os.path.exists(os.path.join(work, "csv", "w.spandefault", "kernel_table.csv")), answer.stderr)
 
 
+def written_over(work):
+    """What is read is not written over, by whatever name; and a link stays, with what is behind it written."""
+    out = os.path.join(work, "over")
+    os.mkdir(out)
+    trace = write(os.path.join(out, "w.pt.trace.json"), json.dumps({"traceEvents": EVENTS}))
+    other = write(os.path.join(out, "o.pt.trace.json"), json.dumps({"traceEvents": EVENTS}))
+    link = os.path.join(out, "link.json")
+    os.symlink("w.pt.trace.json", link)
+    for words in (("overview", trace, "-o", trace), ("overview", trace, "-o", link), ("overview", out, "-o", trace),
+                  ("diff", trace, "--against", other, "-o", other), ("html", trace, "-o", trace), ("html", trace, "--against", other, "-o", other)):
+        answer = run(*words)
+        check(f"over its input {words}", answer.returncode == 2 and "is what is read" in answer.stderr or
+              "without its page" in answer.stderr, f"{answer.returncode} {answer.stderr}")
+    for path in (trace, other):
+        with open(path, encoding="utf-8") as file:
+            check("the trace stays", file.read() == json.dumps({"traceEvents": EVENTS}))
+    os.remove(link)
+    target = write(os.path.join(out, "target.json"), "old")
+    os.symlink("target.json", link)
+    answer = run("overview", trace, "--json", "-o", link)
+    with open(target, encoding="utf-8") as file:
+        check("-o through a link", answer.returncode == 0 and os.path.islink(link) and file.read() == run("overview", trace, "--json").stdout,
+              f"{answer.stderr} {os.path.islink(link)}")
+    if os.path.exists("/proc/self/fd/1"):
+        os.remove(link)
+        os.symlink("/proc/self/fd/1", link)  # as /dev/stdout is
+        with open(os.path.join(out, "redirected"), "w+", encoding="utf-8") as file:
+            file.write("before ")
+            file.flush()
+            subprocess.run([QUERN, "profile", "overview", trace, "--json", "-o", link], stdout=file, stderr=subprocess.DEVNULL, check=False)
+            file.seek(0)
+            check("-o /dev/stdout", os.path.islink(link) and file.read().startswith("before {"), os.path.islink(link))
+    check("nothing else is left", len(os.listdir(out)) == 5 - (not os.path.exists("/proc/self/fd/1")), os.listdir(out))
+
+
 def interruption(work):
     """A trace that never ends is read from a pipe until the signal comes."""
     pipe = os.path.join(work, "pipe.pt.trace.json")
@@ -249,6 +284,7 @@ def main():
         forms(trace)
         repairs(work)
         whole_files(work, trace)
+        written_over(work)
         interruption(work)
     print(f"{passed} passed, {len(failures)} failed")
     return 1 if failures else 0
