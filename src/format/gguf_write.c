@@ -1,10 +1,12 @@
 /* The GGUF writer. Keys and tensor infos gather in memory; the first byte of data fixes them and writes the header, and from there on
  * data goes straight to a file beside the wanted one, which takes its name when all of it is on the disk. */
+#define _XOPEN_SOURCE 700 /* realpath */
 #include <quern/format.h>
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -263,11 +265,21 @@ qn_status qn_writer_data(qn_writer *w, const void *data, uint64_t bytes) {
 
 /* ---- Beginning and end */
 
+/* A link stays, and the file behind it is what is replaced: /dev/stdout is a link as well. */
+static qn_status follow_links(qn_writer *w) {
+    _Static_assert(PATH_ROOM >= PATH_MAX, "realpath writes up to PATH_MAX bytes");
+    if (!realpath(w->path, w->part)) return qn_error_set(&w->error, QN_IO, "%s: %s", w->path, strerror(errno));
+    strcpy(w->path, w->part);
+    return QN_OK;
+}
+
 /* Opens a file beside the wanted one that nobody else has. */
 static qn_status open_part(qn_writer *w) {
     struct stat s;
-    if (stat(w->path, &s) == 0 && !S_ISREG(s.st_mode))
+    int there = stat(w->path, &s) == 0;
+    if (there && !S_ISREG(s.st_mode))
         return qn_error_set(&w->error, QN_IO, "%s: this is not a regular file, and will not be replaced", w->path);
+    if (there && follow_links(w) != QN_OK) return stuck(w);
     for (int i = 0; i < TRIES; i++) {
         if (snprintf(w->part, sizeof w->part, "%s.part-%ld-%d", w->path, (long)getpid(), i) >= (int)sizeof w->part)
             return qn_error_set(&w->error, QN_ARGUMENT, "%.100s...: the path is too long", w->path);

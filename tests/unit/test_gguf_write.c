@@ -293,6 +293,27 @@ static void refuse_split(const char *path, qn_status status, const char *words) 
         fail_msg("expected %s with '%s', got %s: %s", qn_status_name(status), words, qn_status_name(got), error.text);
 }
 
+/* The file that a link leads to is replaced, and the link stays one. */
+static void a_link_stays(void **state) {
+    (void)state;
+    char link[600];
+    struct stat s;
+    qn_error error;
+    snprintf(link, sizeof link, "%s/link.gguf", folder);
+    assert_int_equal(qn_writer_finish(begin(inside("behind.gguf")), 1, &error), QN_OK);
+    assert_int_equal(stat(inside("behind.gguf"), &s), 0);
+    ino_t before = s.st_ino;
+    assert_int_equal(symlink("behind.gguf", link), 0);
+    assert_int_equal(qn_writer_finish(begin(link), 1, &error), QN_OK);
+    assert_int_equal(lstat(link, &s), 0);
+    assert_true(S_ISLNK(s.st_mode));
+    assert_int_equal(stat(inside("behind.gguf"), &s), 0);
+    assert_true(s.st_ino != before);
+    assert_int_equal(files_in_folder(), 2);
+    assert_int_equal(unlink(link), 0);
+    assert_int_equal(unlink(inside("behind.gguf")), 0);
+}
+
 static void any_part_opens_the_whole_model(void **state) {
     (void)state;
     write_split();
@@ -356,6 +377,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(places_that_cannot_be_written_are_named, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_old_file_stays_until_the_new_is_whole, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_full_disk_is_named_and_leaves_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_link_stays, set_up, tear_down),
         cmocka_unit_test_setup_teardown(any_part_opens_the_whole_model, set_up, tear_down),
         cmocka_unit_test_setup_teardown(parts_that_do_not_fit_are_named, set_up, tear_down),
     };
