@@ -1,5 +1,7 @@
 /* A sequence on disk: its tokens and the cells of its cache, so that a long prompt is read once. */
+#define _XOPEN_SOURCE 700 /* realpath */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -115,8 +117,11 @@ qn_status qn_session_save(qn_session *s, int32_t sequence, const char *path, qn_
     if (!s || !path || sequence < 0 || sequence >= s->shape.sequences)
         return qn_error_set(error, QN_ARGUMENT, "a session, a sequence of it and a path are needed");
     struct stat there;
-    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode))
+    char behind[PATH_MAX]; /* a link, which stays */
+    int exists = stat(path, &there) == 0;
+    if (exists && !S_ISREG(there.st_mode))
         return qn_error_set(error, QN_IO, "%s cannot be written: it is not a regular file", path);
+    if (exists && realpath(path, behind)) path = behind;
     if (holds_something_else(path)) return qn_error_set(error, QN_IO, "%s is left as it is: it is no cache file", path);
     size_t size = strlen(path) + 8;
     char *beside = qn_heap_alloc(size);

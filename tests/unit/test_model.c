@@ -135,6 +135,15 @@ static void keeps_sequences_on_disk(void **state) {
     assert_memory_equal(whole, other, sizeof whole);
     assert_int_equal(qn_session_load(b.s, 1, path, ids + 1, N - 1, &error), QN_INVALID); /* another text */
     end(&b);
+    b = begin(files[2], 1, 2, 64);
+    for (int k = 0; k < 2; k++) assert_int_equal(qn_session_load(b.s, k, path, ids, N, &error), QN_OK); /* one after the other */
+    assert_int_equal(qn_session_save(b.s, 0, path, &error), QN_OK); /* and back, before a run */
+    for (int k = 0; k < 2; k++) {
+        run(&b, k, ids + N - 1, 1);
+        last_logits(&b, other);
+        assert_memory_equal(whole, other, sizeof whole);
+    }
+    end(&b);
     b = begin(files[0], 1, 1, 64);
     assert_int_equal(qn_session_load(b.s, 0, path, NULL, 0, &error), QN_OK); /* the same shape and cache: its tokens fit */
     assert_int_equal(qn_session_length(b.s, 0), N - 1);
@@ -142,6 +151,11 @@ static void keeps_sequences_on_disk(void **state) {
     assert_int_equal(symlink(".", "quern-cache-link"), 0); /* what is there and is no file stays there */
     assert_int_equal(qn_session_save(b.s, 0, "quern-cache-link", &error), QN_IO);
     assert_non_null(strstr(error.text, "regular file"));
+    assert_int_equal(unlink("quern-cache-link"), 0);
+    char behind[sizeof path + 1];
+    assert_int_equal(symlink(path, "quern-cache-link"), 0); /* a link stays too, what is behind it is written */
+    assert_int_equal(qn_session_save(b.s, 0, "quern-cache-link", &error), QN_OK);
+    assert_int_equal(readlink("quern-cache-link", behind, sizeof behind), strlen(path));
     assert_int_equal(unlink("quern-cache-link"), 0);
     assert_int_equal(truncate(path, 1000), 0);
     assert_int_equal(qn_session_load(b.s, 0, path, NULL, 0, &error), QN_FORMAT);
