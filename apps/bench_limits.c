@@ -2,15 +2,15 @@
 #include <quern/limits.h>
 
 #include <stdio.h>
-#include <stdlib.h>
 
-#include "app.h"
 #include "bench.h"
+#include "lm.h"
 
-static const char help[] = "usage: quern bench limits [MILLISECONDS]\n\n"
-                           "  what memory and the last cache give (reads in one, two and four streams a core, writes, copies, a "
-                           "= b + s * c) and rates\n"
-                           "  of f32 multiply-adds and products of bytes, of one core and of all; default 4000 ms\n";
+const char
+    bench_limits_help[] = "usage: quern bench limits [MILLISECONDS]\n\n"
+                          "  what memory and the last cache give (reads in one, two and four streams a core, writes, copies, a "
+                          "= b + s * c) and rates\n"
+                          "  of f32 multiply-adds and products of bytes, of one core and of all; default 4000 ms\n";
 
 static void print_row(const char *name, double one, double all, const char *unit) {
     printf("  %-22s %10.1f %12.1f   %s\n", name, one, all, unit);
@@ -33,15 +33,12 @@ static void print_bandwidth(const char *where, const qn_bandwidth *one, const qn
 
 int bench_limits(int argc, char **argv, const char *folder) {
     if (folder) fprintf(stderr, "quern bench limits: no op runs, so nothing is recorded\n");
-    int milliseconds = argc > 1 ? atoi(argv[1]) : 4000;
-    if (argc > 2 || milliseconds <= 0) {
-        fputs(help, stderr);
-        return APP_USAGE;
-    }
+    int64_t milliseconds = 4000;
+    if (argc > 1 && lm_number("bench", "limits", argv[1], 1, BENCH_MOST_MS, &milliseconds) != APP_OK) return APP_USAGE;
     qn_limits_all l;
     qn_error error;
     l.roof.size = sizeof l;
-    if (qn_limits_measure(milliseconds, &l.roof, &error) != QN_OK) {
+    if (qn_limits_measure((int)milliseconds, &l.roof, &error) != QN_OK) {
         fprintf(stderr, "quern bench limits: %s\n", error.text);
         return APP_FAILED;
     }

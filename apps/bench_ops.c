@@ -11,17 +11,17 @@
 #include "app_profile.h"
 #include "bench.h"
 
-static const char
-    help[] = "usage: quern bench ops [--op NAME] [--dtype NAME] [--shape TEXT] [-t N,...] [--ms N] "
-             "[--against FILE] [-o md|csv|json]\n\n"
-             "  --op, --dtype, --shape  only rows of that op and dtype, and whose shape has that text in it\n"
-             "  -t, --threads N,...     default 1 and the number of cores\n"
-             "  --ms N                  time for each row and number of threads, default 300\n"
-             "  --against FILE          a csv of before; adds how many times as fast this is\n\n"
-             "  roof: what part of the time the op must take by the machine's bandwidth (of its last cache for what that "
-             "holds, for the\n"
-             "  op's mix of reads and writes) and f32 multiply-adds, whichever takes longer; 8-bit products can be "
-             "faster than that\n";
+const char bench_ops_help
+    [] = "usage: quern bench ops [--op NAME] [--dtype NAME] [--shape TEXT] [-t N,...] [--ms N] "
+         "[--against FILE] [-o md|csv|json]\n\n"
+         "  --op, --dtype, --shape  only rows of that op and dtype, and whose shape has that text in it\n"
+         "  -t, --threads N,...     default 1 and the number of cores\n"
+         "  --ms N                  time for each row and number of threads, default 300\n"
+         "  --against FILE          a csv of before; adds how many times as fast this is\n\n"
+         "  roof: what part of the time the op must take by the machine's bandwidth (of its last cache for what that "
+         "holds, for the\n"
+         "  op's mix of reads and writes) and f32 multiply-adds, whichever takes longer; 8-bit products can be "
+         "faster than that\n";
 
 typedef struct row {
     const char *op, *shape, *dtype, *graph;
@@ -289,12 +289,13 @@ static int take_threads(options *o, const char *list) {
 
 /* One word with its value; 0: not understood. */
 static int take(options *o, const char *word, const char *value) {
+    char *end;
     if (!value) return 0;
     if (strcmp(word, "--op") == 0) return o->op = value, 2;
     if (strcmp(word, "--dtype") == 0) return o->dtype = value, 2;
     if (strcmp(word, "--shape") == 0) return o->shape = value, 2;
     if (strcmp(word, "-t") == 0 || strcmp(word, "--threads") == 0) return take_threads(o, value);
-    if (strcmp(word, "--ms") == 0) return (o->ms = strtod(value, NULL)) > 0 ? 2 : 0;
+    if (strcmp(word, "--ms") == 0) return (o->ms = strtod(value, &end)) > 0 && o->ms <= BENCH_MOST_MS && !*end ? 2 : 0;
     if (strcmp(word, "--against") == 0) return read_before(o, value) == APP_OK ? 2 : 0;
     if (strcmp(word, "-o") != 0) return 0;
     o->format = value;
@@ -325,13 +326,22 @@ static int run_all(options *o) {
     return rc;
 }
 
+static int understand(options *o, int argc, char **argv) {
+    for (int i = 1, used; i < argc; i += used) {
+        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+        used = take(o, argv[i], value);
+        if (used) continue;
+        fprintf(stderr, "quern bench: ops cannot use '%s'%s%s; 'quern bench ops --help' says more\n", argv[i], value ? " " : "",
+                value ? value : "");
+        return APP_USAGE;
+    }
+    return APP_OK;
+}
+
 int bench_ops(int argc, char **argv, const char *folder) {
     options o = {.format = "md", .ms = 300};
-    int rc = APP_OK;
-    for (int i = 1, used; rc == APP_OK && i < argc; i += used)
-        if (!(used = take(&o, argv[i], i + 1 < argc ? argv[i + 1] : NULL))) rc = APP_USAGE;
-    if (rc != APP_OK) fputs(help, stderr);
-    else if ((rc = app_profile_begin(&o.profile, folder)) == APP_OK) {
+    int rc = understand(&o, argc, argv);
+    if (rc == APP_OK && (rc = app_profile_begin(&o.profile, folder)) == APP_OK) {
         rc = run_all(&o);
         int written = app_profile_end(&o.profile);
         rc = rc == APP_OK ? written : rc;

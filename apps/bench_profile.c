@@ -230,10 +230,6 @@ static int measure_cost(qn_context *off, qn_context *on, const char *folder) {
 }
 
 int bench_profile(int argc, char **argv, const char *folder) {
-    if (argc > 2) {
-        fprintf(stderr, "usage: quern bench profile [TRACE] [--profile[=DIR]]\n");
-        return APP_USAGE;
-    }
     int trace_rc = APP_OK; /* first, while the process is small: peak memory is the process's */
     if (argc == 2) trace_rc = bench_trace(argv[1]);
     else printf("analyser: not measured; name a trace file to do so\n");

@@ -121,25 +121,52 @@ static int bench_dispatch(const char *folder) {
 }
 
 static int dispatch_only(int argc, char **argv, const char *folder) {
-    (void)argv;
-    return argc == 1 ? bench_dispatch(folder) : APP_USAGE;
+    (void)argc, (void)argv;
+    return bench_dispatch(folder);
 }
 
+/* Those without a help of their own have the verb's. */
 static const struct {
     const char *name;
     int (*run)(int argc, char **argv, const char *folder);
-} benches[] = {
-    {"dispatch", dispatch_only}, {"plan", bench_plan}, {"limits", bench_limits}, {"ops", bench_ops}, {"profile", bench_profile}};
+    const char *help;
+    int most; /* words behind the name, none of them an option; -1: it sorts them itself */
+} benches[] = {{"dispatch", dispatch_only, help, 0},
+               {"plan", bench_plan, help, 0},
+               {"limits", bench_limits, bench_limits_help, 1},
+               {"ops", bench_ops, bench_ops_help, -1},
+               {"profile", bench_profile, help, 1}};
+
+static int asks_for_help(int argc, char **argv) {
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) return 1;
+    return 0;
+}
+
+/* argv[0] is the benchmark. */
+static int run_bench(size_t which, int argc, char **argv, const char *folder) {
+    if (asks_for_help(argc, argv)) {
+        fputs(benches[which].help, stdout);
+        return APP_OK;
+    }
+    for (int i = 1; benches[which].most >= 0 && i < argc; i++)
+        if (i > benches[which].most || argv[i][0] == '-') {
+            fprintf(stderr, "quern bench: %s has no use for '%s'; 'quern bench %s --help' says more\n", argv[0], argv[i],
+                    argv[0]);
+            return APP_USAGE;
+        }
+    return benches[which].run(argc, argv, folder);
+}
 
 int cmd_bench(int argc, char **argv) {
-    if (argc == 2 && (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0)) {
+    if (argc == 2 && asks_for_help(argc, argv)) {
         fputs(help, stdout);
         return APP_OK;
     }
     const char *folder = app_profile_option(&argc, argv);
     if (argc >= 2 && (argv[1][0] == '-' || strstr(argv[1], ".gguf"))) return bench_model(argc, argv, folder);
     for (size_t i = 0; argc >= 2 && i < sizeof benches / sizeof *benches; i++)
-        if (strcmp(argv[1], benches[i].name) == 0) return benches[i].run(argc - 1, argv + 1, folder);
+        if (strcmp(argv[1], benches[i].name) == 0) return run_bench(i, argc - 1, argv + 1, folder);
     fprintf(stderr, argc < 2 ? "quern bench: what should be measured?\n%s" : "quern bench: that is not a benchmark\n%s", help);
     return APP_USAGE;
 }
