@@ -22,8 +22,6 @@ static const char
              "    --report                every change, and what was left alone and why, instead of the graph\n"
              "    --time                  changes, nodes and time of each pass, instead of the graph\n";
 
-enum { MOST_NAMES = 256 };
-
 typedef struct options {
     const char *file, *form, *bind, *loss, *wrt;
     graph_passes p;
@@ -61,29 +59,40 @@ static qn_val output_by_name(const qn_graph *g, const char *name) {
     return QN_VAL_NONE;
 }
 
+static int missing(const char *file, const char *kind, const char *name) {
+    fprintf(stderr, "quern graph: %s: there is no %s '%s'\n", file, kind, name);
+    return APP_FAILED;
+}
+
+/* The value as an output of that name, "grad NAME". */
+static int add_output(qn_graph *g, qn_val grad, const char *name) {
+    size_t n = strlen(name) + sizeof "grad ";
+    char *text = malloc(n);
+    if (!text) return 0;
+    snprintf(text, n, "grad %s", name);
+    qn_graph_output(g, grad, text);
+    free(text);
+    return 1;
+}
+
 static int add_gradients(qn_graph *g, const char *file, const char *loss, char *wrt) {
-    qn_val values[MOST_NAMES], grads[MOST_NAMES], of = output_by_name(g, loss);
-    const char *names[MOST_NAMES];
-    qn_error error;
-    char text[300];
-    int n = 0;
-    if (of == QN_VAL_NONE) {
-        snprintf(text, sizeof text, "there is no output '%s'", loss);
-        return complain(file, text);
-    }
-    for (char *name = strtok(wrt, ","); name && n < MOST_NAMES; name = strtok(NULL, ",")) {
+    qn_val of = output_by_name(g, loss);
+    size_t most = strlen(wrt) / 2 + 1;
+    qn_val *values = calloc(2 * most, sizeof *values), *grads = values ? values + most : NULL;
+    const char **names = calloc(most, sizeof *names);
+    qn_error error = {QN_NO_MEMORY, "no memory for the gradients"};
+    int n = 0, rc = of == QN_VAL_NONE ? missing(file, "output", loss) : APP_OK, good = values && names;
+    for (char *name = strtok(wrt, ","); good && rc == APP_OK && name; name = strtok(NULL, ",")) {
         names[n] = name;
         values[n] = leaf_by_name(g, name);
-        if (values[n++] != QN_VAL_NONE) continue;
-        snprintf(text, sizeof text, "there is no input or param '%s'", name);
-        return complain(file, text);
+        if (values[n++] == QN_VAL_NONE) rc = missing(file, "input or param", name);
     }
-    qn_graph_grad(g, of, n, values, grads);
-    for (int i = 0; i < n; i++) {
-        snprintf(text, sizeof text, "grad %s", names[i]);
-        qn_graph_output(g, grads[i], text);
-    }
-    return qn_graph_error(g, &error) == QN_OK ? APP_OK : complain(file, error.text);
+    if (good && rc == APP_OK) qn_graph_grad(g, of, n, values, grads);
+    for (int i = 0; good && rc == APP_OK && i < n; i++) good = add_output(g, grads[i], names[i]);
+    if (rc == APP_OK && (!good || qn_graph_error(g, &error) != QN_OK)) rc = complain(file, error.text);
+    free(values);
+    free((void *)names);
+    return rc;
 }
 
 /* NAME=N,... over the symbols' upper bounds. */
