@@ -2,6 +2,7 @@
 #ifndef QN_APPS_APP_H
 #define QN_APPS_APP_H
 
+#include <quern/device.h>
 #include <quern/graph.h>
 
 /* Exit codes: 0 done, 1 failed while running, 2 called wrongly; and 130 interrupted, see model_app.h and profile_cmd.h. */
@@ -44,6 +45,12 @@ int ops_print_seed(const char *name, int markdown);
 enum { APP_SYMBOLS = 64 };
 int app_graph_read(const char *who, const char *path, qn_graph **graph);
 int app_graph_symbols(const char *who, const qn_graph *graph, const char *list, int64_t *numbers);
+
+/* A device as it is named: BACKEND or BACKEND:N. The parts, 0 when it is no such name; and opened, an exit code, what is wrong has
+ * been said. */
+enum { APP_BACKEND = 32 };
+int app_device_name(const char *name, char backend[APP_BACKEND], int *index);
+int app_device_open(const char *who, const char *name, qn_device **device);
 
 /* Views of a graph, likewise. */
 void graph_print_dot(const qn_graph *graph);

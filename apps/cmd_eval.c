@@ -88,6 +88,8 @@ static double surprise(const float *logits, int n, int32_t id) {
     return most + log(sum) - logits[id];
 }
 
+enum { LEAST_WINDOW = 3 }; /* of two tokens the second half is one, with nothing behind it */
+
 typedef struct tally {
     double sum, squares;
     int64_t n;
@@ -119,6 +121,11 @@ static int run_perplexity(lm *l, const int32_t *ids, size_t n, int64_t chunks) {
                                              : 512,
             count = (int64_t)n / window;
     tally t = {0, 0, 0};
+    if (window < LEAST_WINDOW) {
+        fprintf(stderr, "quern eval: a window of %lld tokens has none to predict; -c takes %d or more\n", (long long)window,
+                LEAST_WINDOW);
+        return l->options.context ? APP_USAGE : APP_FAILED;
+    }
     if (count < 1) {
         fprintf(stderr, "quern eval: the text has %zu tokens, a window takes %lld; -c makes it shorter\n", n, (long long)window);
         return APP_FAILED;
@@ -132,7 +139,7 @@ static int run_perplexity(lm *l, const int32_t *ids, size_t n, int64_t chunks) {
         if (*model_stopped()) rc = MODEL_INTERRUPTED;
     }
     model_progress_end();
-    if (rc != APP_OK || !t.n) return rc;
+    if (rc != APP_OK) return rc;
     double mean = t.sum / (double)t.n, spread = sqrt(fmax(0, t.squares / (double)t.n - mean * mean) / (double)t.n);
     printf("perplexity %.4f +/- %.4f over %lld tokens in %lld windows of %lld\n", exp(mean), exp(mean) * spread, (long long)t.n,
            (long long)count, (long long)window);
@@ -176,7 +183,7 @@ int cmd_eval(int argc, char **argv) {
         return APP_USAGE;
     }
     if (model_is_same("eval", words.model, w.logits) || model_is_same("eval", w.file, w.logits)) return APP_USAGE;
-    model_catch_stop();
+    model_catch_stop_reading();
     rc = lm_open(&l, "eval", &words);
     if (rc == APP_OK) rc = lm_prepare(&l, &words, folder);
     l.options.flags |= QN_SESSION_F32_CACHE;

@@ -124,15 +124,6 @@ static int build_graph(const options *o, qn_graph **graph) {
     return rc == APP_OK ? rc : complain(o->example->name, error.text);
 }
 
-static int open_device(const char *name, qn_device **device) {
-    char backend[32];
-    qn_error error = {QN_OK, ""};
-    const char *colon = strchr(name, ':');
-    snprintf(backend, sizeof backend, "%.*s", colon ? (int)(colon - name) : 31, name);
-    if (qn_device_open(backend, colon ? atoi(colon + 1) : 0, device, &error) == QN_OK) return APP_OK;
-    return complain(name, error.text);
-}
-
 static int make_plan(const options *o, const qn_graph *graph, qn_device *device, qn_plan **plan, double *seconds) {
     int64_t symbols[APP_SYMBOLS];
     struct timespec from, to;
@@ -192,7 +183,7 @@ static int run(const options *o) {
     qn_plan *plan = NULL;
     double seconds = 0;
     int rc = build_graph(o, &graph);
-    if (rc == APP_OK && o->words.device) rc = open_device(o->words.device, &device);
+    if (rc == APP_OK && o->words.device) rc = app_device_open("quern plan", o->words.device, &device);
     if (rc == APP_OK) rc = make_plan(o, graph, device, &plan, &seconds);
     if (rc == APP_OK) report(o, plan, seconds);
     qn_plan_destroy(plan);
@@ -233,12 +224,22 @@ static int take(options *o, int n, char **words) {
     if (strcmp(w, "--example") == 0) return (o->example = net_example_find(words[1])) ? 2 : 0;
     if (strcmp(w, "--cap") != 0) return 0;
     errno = 0;
-    o->cap = strtoull(words[1], &end, 10);
-    return errno || *end || end == words[1] ? 0 : 2;
+    o->cap = strtoull(words[1], &end, 10); /* which takes -5 for a number near the largest */
+    return errno || *end || *words[1] < '0' || *words[1] > '9' || !o->cap ? 0 : 2;
 }
 
 static int for_models(const options *o) {
     return o->words.context || o->words.batch || o->words.sequences || o->words.k || o->words.v;
+}
+
+/* What does not go together, NULL: all does. */
+static const char *fault(const options *o) {
+    int n = !!o->file + !!o->example + !!o->words.model;
+    if (n == 0) return "which graph? Name a file, a model or an example";
+    if (n > 1) return "one graph, please: a file, a model or an example";
+    if (for_models(o) && !o->words.model) return "-c, -b, -np, -ctk and -ctv are for models";
+    if (o->words.model && (o->bind || o->flags)) return "--bind, --strict, --reference and --no-passes are not for models";
+    return NULL;
 }
 
 int cmd_plan(int argc, char **argv) {
@@ -253,8 +254,10 @@ int cmd_plan(int argc, char **argv) {
         }
         i += used;
     }
-    if (!!o.file + !!o.example + !!o.words.model != 1 || (for_models(&o) && !o.words.model) ||
-        (o.words.model && (o.bind || o.flags)))
+    const char *wrong = fault(&o);
+    if (wrong) {
+        fprintf(stderr, "quern plan: %s\n", wrong);
         return print_help(stderr);
+    }
     return o.words.model ? run_model(&o) : run(&o);
 }

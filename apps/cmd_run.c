@@ -132,7 +132,7 @@ static int generate(lm *l, const run_words *w, const sample_words *sw) {
         print_text(&out, "\n", 1);
         if (made == QN_OK) print_speed(l, &r, s.seed);
     }
-    if (out.failed) {
+    if (out.failed && !*model_stopped()) { /* what waits for a reader ends with Ctrl-C */
         fprintf(stderr, "quern run: the text cannot be written: %s\n", strerror(out.failed));
         rc = APP_FAILED;
     }
@@ -168,7 +168,7 @@ int cmd_run(int argc, char **argv) {
                               {"--prompt-cache", &w.cache, NULL, 0}};
     int rc = sample_options(argc, argv, help, &sw, own, (int)(sizeof own / sizeof *own), &words);
     if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
-    model_catch_stop();
+    model_catch_stop_reading();
     rc = lm_open(&l, "run", &words);
     if (rc == APP_OK) rc = lm_prepare(&l, &words, folder);
     if (rc == APP_OK) rc = generate(&l, &w, &sw);

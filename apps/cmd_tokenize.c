@@ -62,6 +62,7 @@ int cmd_tokenize(int argc, char **argv) {
         {"--count", NULL, &w.count, 0}};
     int rc = lm_options(argc, argv, tokenize_help, flags, sizeof flags / sizeof *flags, &words);
     if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
+    model_catch_stop_reading();
     rc = lm_open_vocabulary(&l, "tokenize", &words);
     if (rc == APP_OK) rc = print_tokens(&l, &w);
     return lm_close(&l, rc);
@@ -148,7 +149,7 @@ int cmd_embed(int argc, char **argv) {
                                 {"--json", NULL, &w.json, 0}};
     int rc = lm_options(argc, argv, embed_help, flags, sizeof flags / sizeof *flags, &words);
     if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
-    model_catch_stop();
+    model_catch_stop_reading();
     rc = lm_open(&l, "embed", &words);
     if (rc == APP_OK) rc = lm_prepare(&l, &words, folder);
     if (rc == APP_OK) rc = embed(&l, &w);

@@ -222,8 +222,12 @@ static int enough(const trainer *r, const char *data) {
     return 0;
 }
 
-/* The number after the colon. */
-static int device_index(const char *name) { return strchr(name, ':') ? atoi(strchr(name, ':') + 1) : 0; }
+/* The number after the colon, -1: that is no device of ours. */
+static int device_index(const char *name) {
+    char backend[APP_BACKEND];
+    int index;
+    return app_device_name(name, backend, &index) && strcmp(backend, "vulkan") == 0 ? index : -1;
+}
 
 static int prepare(trainer *r, const options *o, qn_device *device, qn_pool *pool) {
     qn_context_options context = {.size = sizeof context, .pool = pool};
@@ -295,7 +299,6 @@ static int run(const options *o) {
     struct timespec from, to;
     qn_pool *pool = NULL;
     qn_device *device = NULL;
-    qn_error error = {QN_OK, ""};
     double percent = 0;
     uint64_t hash = 0;
     memset(&r, 0, sizeof r);
@@ -303,8 +306,7 @@ static int run(const options *o) {
         fail("threads", &(qn_error){QN_NO_MEMORY, "there is no such pool"});
         return APP_FAILED;
     }
-    if (o->device && qn_device_open("vulkan", device_index(o->device), &device, &error) != QN_OK) {
-        fail(o->device, &error);
+    if (o->device && app_device_open("quern train", o->device, &device) != APP_OK) {
         qn_pool_destroy(pool);
         return APP_FAILED;
     }
@@ -338,7 +340,7 @@ static int take(options *o, const char *word, const char *value, const char **ex
     char *end;
     if (strcmp(word, "--example") == 0) return *example = value, 1;
     if (strcmp(word, "--data") == 0) return o->data = value, 1;
-    if (strcmp(word, "--device") == 0) return o->device = value, strncmp(value, "vulkan", 6) == 0;
+    if (strcmp(word, "--device") == 0) return o->device = value, device_index(value) >= 0;
     if (strcmp(word, "--epochs") == 0) return whole(value, 1, 1000, &o->epochs);
     if (strcmp(word, "--images") == 0) return whole(value, BATCH, 60000, &o->images);
     if (strcmp(word, "-t") == 0 || strcmp(word, "--threads") == 0) return whole(value, 0, QN_POOL_MAX, &o->threads);
@@ -346,7 +348,7 @@ static int take(options *o, const char *word, const char *value, const char **ex
     double *number = strcmp(word, "--require") == 0 ? &o->require : strcmp(word, "--compare") == 0 ? &o->compare : NULL;
     if (!number) return 0;
     *number = strtod(value, &end);
-    return *value && !*end;
+    return *value && !*end && isfinite(*number);
 }
 
 int cmd_train(int argc, char **argv) {

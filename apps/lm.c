@@ -102,11 +102,12 @@ static int take_others(const lm *l, const lm_words *w, const char **device) {
 }
 
 static int open_device(lm *l, const char *name) {
-    qn_error error;
+    char who[32];
     if (!name || strcmp(name, "cpu") == 0) return APP_OK;
-    if (qn_device_open(name, 0, &l->device, &error) != QN_OK) return lm_fail(l, &error);
+    snprintf(who, sizeof who, "quern %s", l->verb);
+    int rc = app_device_open(who, name, &l->device);
     l->options.device = l->device;
-    return APP_OK;
+    return rc;
 }
 
 int lm_prepare(lm *l, const lm_words *words, const char *folder) {
@@ -151,6 +152,7 @@ int lm_close(lm *l, int rc) {
     qn_context_destroy(l->context);
     qn_pool_destroy(l->pool);
     qn_device_close(l->device);
+    if (rc == APP_FAILED && *model_stopped()) rc = MODEL_INTERRUPTED;
     return rc == APP_OK ? written : rc;
 }
 
@@ -168,25 +170,30 @@ int32_t *lm_encode(const lm *l, const qn_tokenizer *t, const char *text, size_t 
     }
 }
 
-char *lm_read_file(const lm *l, const char *path, size_t *length) {
-    FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
+/* All that comes, to be freed; NULL with *why when something is in the way. */
+static char *read_all(FILE *file, size_t *length, const char **why) {
+    enum { LARGEST_TEXT = 1 << 30, PIECE = 65536 };
     char *text = NULL;
-    size_t cap = 0, got;
-    *length = 0;
-    if (!file) {
-        fprintf(stderr, "quern %s: %s: %s\n", l->verb, path, strerror(errno));
-        return NULL;
+    for (size_t cap = 0, got = 1; got && !*why && !*model_stopped();) {
+        char *more = cap - *length <= PIECE ? realloc(text, cap = cap * 2 + 2 * PIECE) : text;
+        if (more) text = more;
+        got = more ? fread(text + *length, 1, PIECE, file) : 0;
+        *length += got;
+        if (!more) *why = "no memory for it";
+        else if (ferror(file)) *why = strerror(errno);
+        else if (*length > LARGEST_TEXT) *why = "it has more than a GiB";
     }
-    do {
-        char *more = cap - *length < 65536 ? realloc(text, cap = cap * 2 + 65537) : text;
-        if (!more) break;
-        text = more;
-        *length += got = fread(text + *length, 1, cap - *length - 1, file);
-    } while (got);
-    int bad = !text || ferror(file);
-    if (file != stdin) fclose(file);
-    if (!bad) return text[*length] = 0, text;
-    fprintf(stderr, "quern %s: %s cannot be read\n", l->verb, path);
+    if (!*why && !*model_stopped()) return text[*length] = 0, text;
     free(text);
     return NULL;
+}
+
+char *lm_read_file(const lm *l, const char *path, size_t *length) {
+    FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
+    const char *why = file ? NULL : strerror(errno);
+    *length = 0;
+    char *text = file ? read_all(file, length, &why) : NULL;
+    if (file && file != stdin) fclose(file);
+    if (!text && !*model_stopped()) fprintf(stderr, "quern %s: %s: %s\n", l->verb, path, why);
+    return text;
 }

@@ -32,7 +32,7 @@ typedef struct lm_words {
     "  -c, --ctx-size N        most tokens in a sequence (0: the model's; default: that, at most 4096)\n" \
     "  -b, -ub, --batch-size N tokens of a prompt in one run (default 512)\n"                             \
     "  -ctk, -ctv TYPE         types of the cache: f32, f16, bf16, q8_0, q4_0 (default f16)\n"            \
-    "  --device vulkan         run on the GPU; -ngl all and -ngl 0 say the same of it and of the CPU\n"   \
+    "  --device vulkan[:N]     run on the GPU; -ngl all and -ngl 0 say the same of it and of the CPU\n"   \
     "  --memory-cap BYTES      refuse to allocate more\n"                                                 \
     "  --profile[=DIR]         record a trace\n"
 
@@ -60,13 +60,13 @@ int lm_open_vocabulary(lm *l, const char *verb, const lm_words *words); /* for i
 int lm_prepare(lm *l, const lm_words *words, const char *folder);
 int lm_session(lm *l);
 int lm_tokenizer(lm *l, const qn_tokenizer **tokenizer);
-/* Everything goes, the trace is written. rc, or APP_FAILED when that failed. */
+/* Everything goes, the trace is written. rc, or APP_FAILED when that failed; what failed after Ctrl-C was interrupted. */
 int lm_close(lm *l, int rc);
 /* "quern VERB: text" */
 int lm_fail(const lm *l, const qn_error *error);
 /* Tokens of a text, to be freed; NULL when it failed. */
 int32_t *lm_encode(const lm *l, const qn_tokenizer *t, const char *text, size_t length, uint32_t flags, size_t *n);
-/* A whole file ('-': standard input), to be freed. */
+/* A whole file ('-': standard input), to be freed. NULL: why was said, or Ctrl-C came, which lm_close tells in its code. */
 char *lm_read_file(const lm *l, const char *path, size_t *length);
 
 #endif

@@ -128,7 +128,10 @@ int sample_create(lm *l, const sample_words *w, sample *s) {
     o.order = w->order ? w->order : w->letters;
     if (rc == APP_OK) rc = lm_tokenizer(l, &o.tokenizer);
     if (rc == APP_OK) rc = take_grammar(l, w, s, &o);
-    if (rc == APP_OK && qn_sampler_create(&o, &s->sampler, &error) != QN_OK) rc = lm_fail(l, &error);
+    if (rc == APP_OK && qn_sampler_create(&o, &s->sampler, &error) != QN_OK) {
+        rc = lm_fail(l, &error);
+        if (error.status == QN_ARGUMENT) rc = APP_USAGE; /* a number out of its bounds, a stage that is none */
+    }
     return rc;
 }
 

@@ -5,15 +5,21 @@ Needs nothing but Python and models/stories.gguf. tests/format and tests/prof as
 """
 import json
 import os
+import resource
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 
 QUERN = os.path.abspath(sys.argv[1])
 STORIES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "models", "stories.gguf")
 VERBS = ("ops", "bench", "devices", "inspect", "quantize", "convert", "run", "chat", "tokenize", "embed", "eval", "plan", "train",
          "graph", "profile")
+BENCHES = ("dispatch", "plan", "limits", "ops", "profile")
+with open(QUERN, "rb") as program:
+    SANITIZED = b"__asan_init" in program.read()  # and needs all the addresses there are
 faults = []
 
 
@@ -53,7 +59,7 @@ def model(path, names):
 # ---- Tests, each in a folder of its own
 
 def help_texts(_):
-    for words in [()] + [(verb,) for verb in VERBS] + [("profile", "html"), ("profile", "serve")]:
+    for words in [()] + [(verb,) for verb in VERBS] + [("profile", "html"), ("profile", "serve")] + [("bench", b) for b in BENCHES]:
         done = run(*words, "--help")
         expect("usage: quern" in done.stdout and not done.stderr, f"{words} --help: {done.stdout[:80]!r} {done.stderr!r}")
         with open("/dev/full", "w", encoding="utf-8") as full:
@@ -121,8 +127,72 @@ def foreign_names(folder):
     expect(done.returncode == 0 and b"\033" not in shown and b"\\x1b[2Jx" in shown, f"progress: {shown!r}")
 
 
+def wrong_words(folder):
+    """What cannot be meant is refused before anything is done, with a sentence that names it."""
+    text = os.path.join(folder, "t.txt")
+    with open(text, "w", encoding="utf-8") as file:
+        file.write("Once upon a time there was a fox. " * 20)
+    for words in [("bench", b, "--nothing") for b in BENCHES] + [
+            ("bench", "dispatch", "x"), ("bench", "plan", "x"), ("bench", "limits", "5x"), ("bench", "limits", "0"),
+            ("bench", "limits", "99999999999999999999"), ("bench", "ops", "--ms", "inf"), ("bench", "ops", "--ms", "5x"),
+            ("eval", STORIES, "-f", text, "-c", "1"), ("eval", STORIES, "-f", text, "-c", "2"),
+            ("plan",), ("plan", "--cap", "-5", "--example", "gpt2"), ("plan", "--cap", "0", "--example", "gpt2"),
+            ("plan", "-c", "5", "x.qir"), ("plan", "x.qir", "--example", "gpt2"), ("plan", STORIES, "--strict"),
+            ("plan", "--example", "mnist", "--device", "vulkan:x"), ("plan", STORIES, "--device", "vulkan:"),
+            ("run", STORIES, "--device", "vulkan:-1"), ("train", "--example", "mnist", "--device", "vulkanx"),
+            ("train", "--example", "mnist", "--require", "nan"), ("run", STORIES, "--temp", "nan"),
+            ("run", STORIES, "--samplers", "x;y"), ("run", STORIES, "-n", "1e3"), ("run", STORIES, "-c", "-1")]:
+        done = run(*words, code=2)
+        expect(done.stderr.startswith(f"quern {words[0]}: ") and not done.stdout, f"{words}: {done.stdout!r} {done.stderr!r}")
+    expect("perplexity" in run("eval", STORIES, "-f", text, "-c", "3").stdout, "eval -c 3")
+    for device in ("vulkan", "vulkan:0", "vulkan:99"):  # whether there is one or not, the name is understood
+        said = subprocess.run([QUERN, "plan", STORIES, "--device", device], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        expect("backend" not in said.stderr and said.returncode in (0, 1), f"--device {device}: {said.stderr}")
+
+
+def texts(folder):
+    """A text that never ends, one that there is no memory for, one that never comes."""
+    expect("more than a GiB" in run("tokenize", STORIES, "-f", "/dev/zero", code=1).stderr, "an endless text")
+    expect("directory" in run("run", STORIES, "-f", folder, code=1).stderr, "a folder for a text")
+
+    def little_memory():
+        resource.setrlimit(resource.RLIMIT_AS, (400 << 20, 400 << 20))
+
+    if not SANITIZED:
+        expect("no memory" in run("tokenize", STORIES, "-f", "/dev/zero", code=1, preexec_fn=little_memory).stderr, "no memory for a text")
+    pipe = os.path.join(folder, "pipe")
+    os.mkfifo(pipe)
+    for verb in ("run", "tokenize", "eval"):
+        going = subprocess.Popen([QUERN, verb, STORIES, "-f", pipe], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, text=True)
+        with open(pipe, "w", encoding="utf-8") as writer:  # which waits for the reader
+            time.sleep(0.2)
+            going.send_signal(signal.SIGINT)
+            try:
+                out, said = going.communicate(timeout=20)
+            except subprocess.TimeoutExpired:
+                going.kill()
+                out, said = going.communicate()
+            writer.close()
+        expect(going.returncode == 130 and not out and not said, f"{verb}: Ctrl-C while it reads: {going.returncode} {out!r} {said!r}")
+
+
+def many_gradients(folder):
+    """As many gradients as are asked for, and names of any length."""
+    names = [f"x{i}" for i in range(300)] + ["y" * 400]
+    lines = ["quern graph 1"] + [f"input %{name} f32[4]" for name in names] + ["%s0 = add %x0 %x1"]
+    lines += [f"%s{i + 1} = add %s{i} %{name}" for i, name in enumerate(names[2:])]
+    path = os.path.join(folder, "many.qir")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("\n".join(lines + [f"%loss = sum %s{len(names) - 2}", 'output %loss "loss"', ""]))
+    shown = run("graph", path, "--grad", "loss", "--wrt", ",".join(names)).stdout
+    expect(all(f'"grad {name}"' in shown for name in names), f"{shown.count('grad ')} gradients")
+    for loss, wrt in (("loss", "x1,zz"), ("los", "x1")):
+        expect("there is no" in run("graph", path, "--grad", loss, "--wrt", wrt, code=1).stderr, f"--grad {loss} --wrt {wrt}")
+
+
 with tempfile.TemporaryDirectory() as made_here:
-    for test in (help_texts, closed_files, reader_gone, foreign_names):
+    for test in (help_texts, closed_files, reader_gone, foreign_names, wrong_words, texts, many_gradients):
         place = os.path.join(made_here, test.__name__)
         os.mkdir(place)
         test(place)

@@ -1,0 +1,28 @@
+/* Devices on the command line. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "app.h"
+
+int app_device_name(const char *name, char backend[APP_BACKEND], int *index) {
+    const char *colon = strchr(name, ':');
+    size_t n = colon ? (size_t)(colon - name) : strlen(name), digits = colon ? strspn(colon + 1, "0123456789") : 0;
+    if (!n || n >= APP_BACKEND || (colon && (!digits || digits > 3 || colon[1 + digits]))) return 0;
+    memcpy(backend, name, n);
+    backend[n] = 0;
+    *index = colon ? atoi(colon + 1) : 0;
+    return 1;
+}
+
+int app_device_open(const char *who, const char *name, qn_device **device) {
+    char backend[APP_BACKEND];
+    int index;
+    qn_error error = {QN_OK, ""};
+    if (!app_device_name(name, backend, &index)) {
+        fprintf(stderr, "%s: '%s' is no device: 'vulkan', or 'vulkan:1' for the second\n", who, name);
+        return APP_USAGE;
+    }
+    if (qn_device_open(backend, index, device, &error) == QN_OK) return APP_OK;
+    fprintf(stderr, "%s: %s: %s\n", who, name, error.text);
+    return APP_FAILED;
+}
