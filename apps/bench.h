@@ -13,8 +13,6 @@ extern const char bench_limits_help[], bench_ops_help[];
 /* bench_trace.c: the analyser on a trace file. */
 int bench_trace(const char *path);
 
-enum { BENCH_MOST_MS = 3600 * 1000 }; /* nobody waits longer */
-
 double bench_now(void); /* nanoseconds */
 
 #endif

@@ -34,7 +34,7 @@ static void print_bandwidth(const char *where, const qn_bandwidth *one, const qn
 int bench_limits(int argc, char **argv, const char *folder) {
     if (folder) fprintf(stderr, "quern bench limits: no op runs, so nothing is recorded\n");
     int64_t milliseconds = 4000;
-    if (argc > 1 && lm_number("bench", "limits", argv[1], 1, BENCH_MOST_MS, &milliseconds) != APP_OK) return APP_USAGE;
+    if (argc > 1 && lm_number("bench", "limits", argv[1], 10, 60000, &milliseconds) != APP_OK) return APP_USAGE;
     qn_limits_all l;
     qn_error error;
     l.roof.size = sizeof l;

@@ -289,13 +289,14 @@ static int take_threads(options *o, const char *list) {
 
 /* One word with its value; 0: not understood. */
 static int take(options *o, const char *word, const char *value) {
+    enum { MOST_MS = 3600 * 1000 }; /* nobody waits longer */
     char *end;
     if (!value) return 0;
     if (strcmp(word, "--op") == 0) return o->op = value, 2;
     if (strcmp(word, "--dtype") == 0) return o->dtype = value, 2;
     if (strcmp(word, "--shape") == 0) return o->shape = value, 2;
     if (strcmp(word, "-t") == 0 || strcmp(word, "--threads") == 0) return take_threads(o, value);
-    if (strcmp(word, "--ms") == 0) return (o->ms = strtod(value, &end)) > 0 && o->ms <= BENCH_MOST_MS && !*end ? 2 : 0;
+    if (strcmp(word, "--ms") == 0) return (o->ms = strtod(value, &end)) > 0 && o->ms <= MOST_MS && !*end ? 2 : 0;
     if (strcmp(word, "--against") == 0) return read_before(o, value) == APP_OK ? 2 : 0;
     if (strcmp(word, "-o") != 0) return 0;
     o->format = value;
