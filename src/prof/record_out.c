@@ -50,10 +50,8 @@ qn_status qn_out_make_folder(const char *folder, qn_error *error) {
         if (path[i] != '/' && path[i] != 0) continue;
         char kept = path[i];
         path[i] = 0;
-        if (mkdir(path, 0777) != 0 && errno != EEXIST) {
-            int why = errno;
-            return qn_error_set(error, QN_IO, "the folder %s could not be made: error %d", path, why);
-        }
+        if (mkdir(path, 0777) != 0 && errno != EEXIST)
+            return qn_error_set(error, QN_IO, "the folder %s could not be made: %s", path, strerror(errno));
         path[i] = kept;
     }
     return QN_OK;
@@ -70,7 +68,7 @@ qn_status qn_out_open(qn_record_out *out, const char *path, int gzip, qn_error *
     if (out->fd < 0) {
         int why = errno;
         if (gzip) deflateEnd(&out->stream);
-        return qn_error_set(error, QN_IO, "%s could not be created: error %d", out->temporary, why);
+        return qn_error_set(error, QN_IO, "%s could not be created: %s", out->temporary, strerror(why));
     }
     return QN_OK;
 }
@@ -82,7 +80,7 @@ qn_status qn_out_close(qn_record_out *out, int keep, qn_error *error) {
     if (keep && !out->failed && rename(out->temporary, out->path) != 0) out->failed = errno;
     if (!keep || out->failed) unlink(out->temporary);
     if (!out->failed) return QN_OK;
-    return qn_error_set(error, QN_IO, "%s could not be written: error %d", out->path, out->failed);
+    return qn_error_set(error, QN_IO, "%s could not be written: %s", out->path, strerror(out->failed));
 }
 
 /* ---- Text --------------------------------------------------------------------------------------------------------- */

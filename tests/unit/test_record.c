@@ -1,5 +1,6 @@
 /* The recorder: what is told comes out, nothing is lost without being counted, and the file is good for readers. */
 #include "record_help.h"
+#include <errno.h>
 #include <quern/limits.h>
 #include "prof/record_work.h"
 
@@ -349,6 +350,7 @@ static void folder_is_made_and_a_bad_one_is_told(void **state) {
     fclose(fopen(outer, "w")); /* a file where the folder should be */
     assert_int_equal(qn_recorder_write(b.recorder, &path, &b.error), QN_IO);
     assert_non_null(strstr(b.error.text, "run"));
+    assert_non_null(strstr(b.error.text, strerror(ENOTDIR))); /* in words, not as a number */
     assert_null(path);
     end(&b);
 }
