@@ -26,15 +26,28 @@ check_files() {
     readelf -d "$libdir/libquern.so" | grep -F "SONAME" | grep -F "[libquern.so.$(pkg-config --modversion quern | cut -d. -f1)]"
 }
 
+# Each header by itself, in every language that may include it, without a conversion that a user's flags would complain of.
 check_header() {
-    echo '#include <quern/quern.h>' >"$work/alone.c"
-    cp "$work/alone.c" "$work/alone.cpp"
-    for compiler in "gcc -std=c11" "clang -std=c11"; do
-        $compiler $warnings -I"$prefix/include" -c "$work/alone.c" -o "$work/alone.o"
+    local header
+    warnings="$warnings -Wconversion -Wsign-conversion -Wshadow -Wundef"
+    for header in $(cd "$prefix/include" && echo quern/*.h); do
+        echo "#include <$header>" >"$work/alone.c"
+        cp "$work/alone.c" "$work/alone.cpp"
+        for compiler in "gcc -std=c11 -Wstrict-prototypes" "clang -std=c11 -Wstrict-prototypes" "gcc -std=c2x"; do
+            $compiler $warnings -I"$prefix/include" -fsyntax-only "$work/alone.c" || { echo "$compiler: $header"; return 1; }
+        done
+        for compiler in "g++ -std=c++11" "g++ -std=c++23" "clang++ -std=c++11" "clang++ -std=c++20"; do
+            $compiler $warnings -I"$prefix/include" -fsyntax-only "$work/alone.cpp" || { echo "$compiler: $header"; return 1; }
+        done
     done
-    for compiler in "g++ -std=c++17" "clang++ -std=c++17"; do
-        $compiler $warnings -I"$prefix/include" -c "$work/alone.cpp" -o "$work/alone.o"
-    done
+    linked_from_cpp
+}
+
+# What C++ calls is what the library has: the names are C's.
+linked_from_cpp() {
+    printf '%s\n' '#include <quern/quern.h>' 'int main() { return qn_version()[0] ? 0 : 1; }' >"$work/linked.cpp"
+    g++ -std=c++11 "$work/linked.cpp" -o "$work/linked" $(pkg-config --cflags --libs quern)
+    with_shared "$work/linked"
 }
 
 check_pkgconfig() {
