@@ -14,6 +14,7 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/arena.h"
 #include "prof/prof_json.h"
@@ -73,6 +74,9 @@ static enum MHD_Result send_response(struct MHD_Connection *connection, unsigned
         return MHD_NO;
     }
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    if (code == MHD_HTTP_METHOD_NOT_ALLOWED) {
+        MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
+    }
     for (size_t i = 0; i < sizeof HEADERS / sizeof *HEADERS; i++) {
         MHD_add_response_header(response, HEADERS[i][0], HEADERS[i][1]);
     }
@@ -162,26 +166,36 @@ static int names_this_machine(const qn_page_server *server, const char *host) {
     const char *const names[] = {"127.0.0.1", "localhost", "[::1]", server->host};
     for (size_t i = 0; host && i < sizeof names / sizeof *names; i++) {
         size_t n = strlen(names[i]);
-        if (strncmp(host, names[i], n) == 0 && (host[n] == 0 || host[n] == ':')) {
+        if (strncasecmp(host, names[i], n) == 0 && (host[n] == 0 || host[n] == ':')) {
             return 1;
         }
     }
     return 0;
 }
 
+static const char *header(struct MHD_Connection *connection, const char *name) {
+    return MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
+}
+
+/* The library calls first when the headers are there: what is answered then is the last of its connection. So is what brings a body,
+ * which nothing here takes and nobody waits for; the others are answered when they are asked for again, and more may follow. */
+static int is_last(struct MHD_Connection *connection) {
+    return header(connection, MHD_HTTP_HEADER_CONTENT_LENGTH) || header(connection, MHD_HTTP_HEADER_TRANSFER_ENCODING);
+}
+
 static enum MHD_Result answer(void *user, struct MHD_Connection *connection, const char *url, const char *method,
                               const char *version, const char *data, size_t *data_size, void **state) {
+    static char seen;
     qn_page_server *server = user;
-    (void)version, (void)data, (void)state;
-    if (*data_size) { /* nothing here takes a body */
-        *data_size = 0;
+    (void)version, (void)data, (void)data_size;
+    if (!*state && !is_last(connection)) {
+        *state = &seen;
         return MHD_YES;
     }
     if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0) {
         return send_error(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "this server only answers GET");
     }
-    if (server->loopback &&
-        !names_this_machine(server, MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST))) {
+    if (server->loopback && !names_this_machine(server, header(connection, MHD_HTTP_HEADER_HOST))) {
         return send_error(connection, MHD_HTTP_FORBIDDEN, "this server answers only to 127.0.0.1 and localhost");
     }
     if (strcmp(url, "/") == 0 || strcmp(url, "/index.html") == 0) {

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { execFileSync, spawn, spawnSync } from "node:child_process";
 import { request } from "node:http";
+import { connect } from "node:net";
 import { join } from "node:path";
 import {
     assertClean,
@@ -63,8 +64,34 @@ await test("wrong questions get an answer, not a hang", async () => {
     assert.equal((await ask("/", { method: "POST", body: "x".repeat(100000) })).code, 405);
     assert.equal((await ask("/", { headers: { host: "evil.example" } })).code, 403);
     assert.equal((await ask("/", { headers: { host: `localhost:${port}` } })).code, 200);
+    assert.equal((await ask("/", { headers: { host: `LocalHost:${port}` } })).code, 200);
+    assert.equal((await ask("/", { method: "DELETE" })).headers.allow, "GET, HEAD");
     const head = await ask("/");
     assert.equal(head.headers["x-content-type-options"], "nosniff");
+});
+
+/** What comes back for raw bytes, until the server closes or nothing comes for a second. */
+function raw(text) {
+    return new Promise((done) => {
+        let answer = "";
+        const socket = connect(port, "127.0.0.1", () => socket.write(text));
+        socket.setTimeout(1000, () => socket.destroy());
+        socket.on("data", (piece) => (answer += piece));
+        socket.on("error", () => {});
+        socket.on("close", () => done(answer));
+    });
+}
+
+await test("one connection brings many answers, unless a question has a body", async () => {
+    const one = `GET /api/index HTTP/1.1\r\nHost: 127.0.0.1:${port}\r\n`;
+    const count = (text) => text.split("HTTP/1.1 200 OK").length - 1;
+    assert.equal(count(await raw(`${one}\r\n`.repeat(20))), 20);
+    assert.equal(count(await raw(`${one}Connection: close\r\n\r\n`.repeat(2))), 1);
+    for (const body of ["Content-Length: 5\r\n\r\nhello", "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"])
+        assert.equal(count(await raw(`${one}${body}${one}\r\n`)), 1);
+    for (const odd of ["", "\0", "GET", "GET /\r\n\r\n", `${one}Content-Length: -1\r\n\r\n`, `${one}nothing\r\n\r\n`, "x".repeat(200000)])
+        await raw(odd);
+    assert.equal((await ask("/api/index")).code, 200);
 });
 
 await test("the served page shows the tabs, and arguments on demand", async () => {
