@@ -242,6 +242,17 @@ await test("dark and light, on paper light", async () => {
     await real.emulateMedia({ media: "screen" });
 });
 
+await test("a telephone's window holds every tab", async () => {
+    await real.setViewportSize({ width: 390, height: 800 });
+    for (const tab of ["overview", "operators", "kernels", "timeline", "memory", "modules", "distributed", "diff", "roofline"])
+        await openTab(real, tab); // which fails where the page can be moved sideways
+    await openTab(real, "timeline");
+    const box = await real.locator(".timeline-box").boundingBox();
+    assert.ok(box.height > 300, `the timeline has ${box.height} pixels of 800`);
+    await real.screenshot({ path: join(shots, "narrow-timeline.png") });
+    await real.setViewportSize({ width: 1280, height: 800 });
+});
+
 await test("nothing was said in the console and nothing left the machine", () => assertClean(real));
 await real.close();
 
