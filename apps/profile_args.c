@@ -148,6 +148,7 @@ void profile_watch(qn_profile_options *options, profile_progress *p) {
     options->cancel = &interrupted;
     memset(&action, 0, sizeof action);
     action.sa_handler = on_interrupt;
+    action.sa_flags = (int)SA_RESETHAND; /* a second Ctrl-C ends the program */
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
 }

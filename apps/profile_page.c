@@ -144,12 +144,15 @@ static int serve_until_stopped(page_job *job) {
     const char *host = job->host ? job->host : "127.0.0.1";
     int six = strchr(host, ':') != NULL;
     printf("http://%s%s%s:%d/\n", six ? "[" : "", host, six ? "]" : "", qn_page_server_port(server));
-    fflush(stdout);
-    if (isatty(STDERR_FILENO)) fprintf(stderr, "Open that address in a browser; Ctrl-C ends the server.\n");
-    while (sigwait(&waited, &number) != 0) {}
+    int told = fflush(stdout) == 0; /* else nobody knows where it is */
+    if (told && isatty(STDERR_FILENO)) fprintf(stderr, "Open that address in a browser; Ctrl-C ends the server.\n");
+    while (told && sigwait(&waited, &number) != 0) {}
     profile_interrupt(); /* a view that is being read ends early */
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    sigprocmask(SIG_UNBLOCK, &waited, NULL); /* and when it waits for a file that does not come, a second Ctrl-C ends all */
     qn_page_server_stop(server);
-    return APP_OK;
+    return told ? APP_OK : APP_FAILED;
 }
 
 int profile_serve(int argc, char **argv) {

@@ -9,6 +9,7 @@ import gzip
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -274,6 +275,37 @@ def interruption(work):
     check("Ctrl-C", reader.returncode == 130 and left == [], f"{reader.returncode} {stderr!r} {left} {stdout!r}")
 
 
+def server(work):
+    """A server that cannot tell its address ends; one that waits for a trace that never comes ends with a second Ctrl-C."""
+    pipe = os.path.join(work, "never.pt.trace.json")
+    os.mkfifo(pipe)
+    going = subprocess.Popen([QUERN, "profile", "serve", pipe, "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    address = going.stdout.readline()
+    if not address:  # built without
+        going.communicate()
+        return
+    with socket.create_connection(("127.0.0.1", int(address.strip("/\n").rsplit(":", 1)[1])), timeout=10) as connection:
+        connection.sendall(b"GET /api/view?view=overview&trace=0 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        time.sleep(0.5)
+        for _ in range(2):
+            going.send_signal(signal.SIGINT)
+            time.sleep(0.5)
+    try:
+        going.communicate(timeout=20)
+    except subprocess.TimeoutExpired:
+        going.kill()
+        going.communicate()
+    check("a second Ctrl-C ends the server", going.returncode == -signal.SIGINT, going.returncode)
+    if os.path.exists("/dev/full"):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            try:
+                answer = subprocess.run([QUERN, "profile", "serve", pipe, "--port", "0"], stdout=full, stderr=subprocess.PIPE, text=True,
+                                        timeout=20)
+                check("an address that nobody gets", answer.returncode == 1 and "written" in answer.stderr, answer.stderr)
+            except subprocess.TimeoutExpired:
+                check("an address that nobody gets", False, "it went on serving")
+
+
 def main():
     with tempfile.TemporaryDirectory() as work:
         trace = write(os.path.join(work, "w.pt.trace.json"), json.dumps({"traceEvents": EVENTS}))
@@ -286,6 +318,7 @@ def main():
         whole_files(work, trace)
         written_over(work)
         interruption(work)
+        server(work)
     print(f"{passed} passed, {len(failures)} failed")
     return 1 if failures else 0
 
