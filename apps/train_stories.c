@@ -1,4 +1,5 @@
 /* quern train --example stories: a small language model, from nothing but a seed to a GGUF file. */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -238,7 +239,7 @@ static int prepare(trainer *r, const options *o) {
     qn_context_options context = {.size = sizeof context, .pool = r->pool};
     if (qn_context_create(&context, &r->context) != QN_OK) return fail("context", "no memory");
     if (!can_write(o->out) || !story_vocab_make(&r->words)) return 0;
-    if (o->curve && !(r->curve = fopen(o->curve, "w"))) return fail(o->curve, "cannot be written");
+    if (o->curve && !(r->curve = fopen(o->curve, "w"))) return fail(o->curve, strerror(errno));
     if (r->curve) fprintf(r->curve, "step,rate,loss\n");
     if (app_profile_begin(&r->profile, o->profile) != APP_OK) return 0;
     if (app_profile_attach(&r->profile, r->context, "train") != APP_OK) return 0;
@@ -319,6 +320,7 @@ int train_stories(int argc, char **argv) {
         }
     }
     if (rc != APP_OK) return rc;
+    if (model_is_same("train", o.from, o.curve)) return APP_USAGE;
     model_catch_stop();
     return o.tell ? tell(&o) : run(&o);
 }

@@ -6,6 +6,7 @@ Needs nothing but Python and models/stories.gguf. tests/format and tests/prof as
 import json
 import os
 import resource
+import shutil
 import signal
 import struct
 import subprocess
@@ -177,6 +178,18 @@ def texts(folder):
         expect(going.returncode == 130 and not out and not said, f"{verb}: Ctrl-C while it reads: {going.returncode} {out!r} {said!r}")
 
 
+def inputs_stay(folder):
+    """The curve of a training is not written over the model it goes on from."""
+    path = os.path.join(folder, "m.gguf")
+    shutil.copy(STORIES, path)
+    os.symlink("m.gguf", os.path.join(folder, "link"))
+    for curve in (path, os.path.join(folder, "link")):
+        said = run("train", "--example", "stories", "--steps", "1", "--from", path, "--curve", curve, code=2).stderr
+        expect("is what is read" in said, f"--curve {curve}: {said!r}")
+    with open(path, "rb") as file, open(STORIES, "rb") as other:
+        expect(file.read() == other.read(), "--curve left the model as it was")
+
+
 def many_gradients(folder):
     """As many gradients as are asked for, and names of any length."""
     names = [f"x{i}" for i in range(300)] + ["y" * 400]
@@ -192,7 +205,7 @@ def many_gradients(folder):
 
 
 with tempfile.TemporaryDirectory() as made_here:
-    for test in (help_texts, closed_files, reader_gone, foreign_names, wrong_words, texts, many_gradients):
+    for test in (help_texts, closed_files, reader_gone, foreign_names, wrong_words, texts, inputs_stay, many_gradients):
         place = os.path.join(made_here, test.__name__)
         os.mkdir(place)
         test(place)
