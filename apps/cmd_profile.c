@@ -170,7 +170,8 @@ qn_status profile_write_view(const profile_job *job, const char *view, const qn_
 /* One sentence for one, another for many; %llu stands for the number. */
 static void report_count(const char *path, uint64_t n, const char *one, const char *many) {
     if (n == 0) return;
-    fprintf(stderr, "%s: ", path);
+    print_clean(stderr, path, SIZE_MAX);
+    fprintf(stderr, ": ");
     fprintf(stderr, n == 1 ? one : many, (unsigned long long)n);
     fputc('\n', stderr);
 }

@@ -134,7 +134,9 @@ static void show_progress(void *user, const char *path, uint64_t done, uint64_t 
     p->last = now;
     p->shown = 1;
     const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
-    fprintf(stderr, "\rreading %-40.40s %5.1f of %.1f MB", name, (double)done / 1e6, (double)total / 1e6);
+    fprintf(stderr, "\r%79s\rreading ", "");
+    print_clean(stderr, name, 40);
+    fprintf(stderr, " %5.1f of %.1f MB", (double)done / 1e6, (double)total / 1e6);
     fflush(stderr);
 }
 

@@ -69,6 +69,8 @@ void table_cell(table *t, const char *text);      /* text must live as long as t
 void table_cell_copy(table *t, const char *text); /* any text */
 void table_print(printer *p, table *t);           /* and forgets it */
 void print_line(printer *p, const char *text);    /* a sentence between tables; CSV leaves it out */
+/* At most so many characters of a text from a file or a folder, without what a terminal would obey. */
+void print_clean(FILE *to, const char *text, size_t most);
 
 /* ---- Files (profile_out.c) ---------------------------------------------------------------------------------------- */
 

@@ -80,6 +80,8 @@ static void put_clean(FILE *to, const char *from, const char *end) {
     }
 }
 
+void print_clean(FILE *to, const char *text, size_t most) { put_clean(to, text, skip_characters(text, most)); }
+
 /* Numbers with a fraction to three places, which a person can compare; CSV keeps every digit. */
 static const char *number_text(const char *text, char *room_for, size_t size) {
     const char *dot = strchr(text, '.');

@@ -175,6 +175,26 @@ def forms(trace):
     check("trace view", events[-len(EVENTS):] == EVENTS and events[0]["ph"] == "C", answer.stdout[:300] + answer.stderr)
 
 
+def foreign_names(work):
+    """The name of a file moves no terminal's cursor, in whatever is said of it."""
+    folder = os.path.join(work, "names")
+    os.mkdir(folder)
+    events = EVENTS + [{"ph": "X", "cat": "martian", "name": "a", "pid": 1, "tid": 1, "ts": 0, "dur": 5}]
+    write(os.path.join(folder, "w\x1b[2Jx.pt.trace.json"), json.dumps({"traceEvents": events}))
+    for view in ("overview", "workers"):
+        answer = run(view, folder)
+        check(f"{view} of a file with an odd name", answer.returncode == 0 and "\x1b" not in answer.stdout + answer.stderr,
+              repr(answer.stderr))
+    check("it is named all the same", "w?[2Jx.pt.trace.json: 1 event left out" in run("overview", folder).stderr)
+    main, side = os.openpty()
+    reader = subprocess.Popen([QUERN, "profile", "overview", folder], stdout=subprocess.DEVNULL, stderr=side)
+    reader.wait(timeout=60)
+    os.close(side)
+    shown = os.read(main, 65536)
+    os.close(main)
+    check("the line of progress", b"\x1b" not in shown and b"w?[2Jx" in shown, repr(shown))
+
+
 def repairs(work):
     """What the reader tolerates, the trace view repairs: a browser must be able to read it."""
     text = json.dumps({"traceEvents": EVENTS}).replace('"aten::mm"', '"aten::\tm\\x"').replace('"tid": 7', '"tid": N/A')
@@ -314,6 +334,7 @@ def main():
         bad_input(work)
         owners(work)
         forms(trace)
+        foreign_names(work)
         repairs(work)
         whole_files(work, trace)
         written_over(work)
