@@ -1,8 +1,8 @@
 /* The profiler's page: a report in one HTML file that works from disk, or a small server for this machine's browser.
  *
- * These functions are not in libquern, which needs nothing but the C library and zlib. They live in the quern command, beside the
- * page itself, which is built from web/ when npm is there, and the server needs libmicrohttpd. Without them the answer is
- * QN_UNSUPPORTED and a sentence that says what is missing. */
+ * These functions are not in libquern, which needs no more than the C library, zlib and, for its tokenizers, PCRE2 and utf8proc. They
+ * live in the quern command, beside the page itself, which is built from web/ when npm is there, and the server needs libmicrohttpd.
+ * Without them the answer is QN_UNSUPPORTED and a sentence that says what is missing. */
 #ifndef QUERN_PAGE_H
 #define QUERN_PAGE_H
 
