@@ -104,16 +104,16 @@ int profile_take_reading(qn_profile_options *options, const char *verb, int argc
 
 /* ---- Interruption and progress ------------------------------------------------------------------------------------ */
 
-static volatile int interrupted; /* read by the library */
+static volatile int interrupted; /* read by the library, in the thread of a server too */
 
 static void on_interrupt(int signal_number) {
     (void)signal_number;
-    interrupted = 1;
+    profile_interrupt();
 }
 
-int profile_was_interrupted(void) { return interrupted; }
+int profile_was_interrupted(void) { return __atomic_load_n(&interrupted, __ATOMIC_RELAXED); }
 
-void profile_interrupt(void) { interrupted = 1; }
+void profile_interrupt(void) { __atomic_store_n(&interrupted, 1, __ATOMIC_RELAXED); }
 
 /* Before anything else is said: it may go to the same terminal. */
 void profile_clear_progress(const qn_profile_options *options) {

@@ -36,8 +36,10 @@ typedef struct qn_file_options {
      * texts, and a model in several files cannot be opened. Tensors that do not lie at a multiple of 8 bytes are copied. */
     const void *data;
     uint64_t bytes;
-    uint64_t max_memory;        /* most bytes the reader may allocate for its tables; 0: what the file's size justifies */
-    const volatile int *cancel; /* may be NULL; reading stops with QN_CANCELLED soon after it becomes non-zero */
+    uint64_t max_memory; /* most bytes the reader may allocate for its tables; 0: what the file's size justifies */
+    /* May be NULL. Reading stops with QN_CANCELLED soon after it becomes non-zero; a signal's handler may set it, and so may another
+     * thread, atomically. */
+    const volatile int *cancel;
 } qn_file_options;
 
 static inline qn_file_options qn_file_options_default(void) {

@@ -51,7 +51,9 @@ typedef struct qn_profile_options {
     uint64_t max_memory; /* most bytes one trace may keep; 0: half of the machine's memory, at most 16 GiB */
     qn_profile_progress_fn progress; /* may be NULL */
     void *progress_user;
-    const volatile int *cancel; /* may be NULL; reading stops with QN_CANCELLED soon after it becomes non-zero */
+    /* May be NULL. Reading stops with QN_CANCELLED soon after it becomes non-zero; a signal's handler may set it, and so may another
+     * thread, atomically. */
+    const volatile int *cancel;
 } qn_profile_options;
 
 static inline qn_profile_options qn_profile_options_default(void) {

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/cancel.h"
 #include "base/memory.h"
 
 /* Tables cost at most this many bytes per byte of file, and this much more for the first chunks: the smallest key takes 14 bytes
@@ -16,7 +17,8 @@ enum { TABLE_BYTES_PER_BYTE = 24, TABLE_BYTES_LEAST = 256 * 1024, READ_PIECE = 1
 
 static qn_status read_all(int fd, uint8_t *to, uint64_t bytes, const volatile int *cancel, qn_error *error) {
     for (uint64_t done = 0; done < bytes;) {
-        if (cancel && *cancel) return qn_error_set(error, QN_CANCELLED, "reading was stopped after %" PRIu64 " bytes", done);
+        if (qn_cancel_wanted(cancel))
+            return qn_error_set(error, QN_CANCELLED, "reading was stopped after %" PRIu64 " bytes", done);
         size_t piece = bytes - done < READ_PIECE ? (size_t)(bytes - done) : READ_PIECE;
         ssize_t n = read(fd, to + done, piece);
         if (n < 0 && errno == EINTR) continue;

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/cancel.h"
 #include "prof/prof_passes.h"
 #include "prof/prof_text.h"
 #include "prof/trace_read.h"
@@ -57,7 +58,7 @@ static qn_status build_trees(prof_trace *trace, qn_error *error) {
 
 /* Asked between passes, each of which is short against the reading. */
 static qn_status check_cancel(const prof_trace *trace, qn_error *error) {
-    int stop = trace->options.cancel && *trace->options.cancel;
+    int stop = qn_cancel_wanted(trace->options.cancel);
     return stop ? qn_error_set(error, QN_CANCELLED, "%s: the analysis was stopped", trace->path) : QN_OK;
 }
 

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/cancel.h"
 #include "prof/crc32.h"
 #include "prof/inflate.h"
 #include "prof/json_scan.h"
@@ -307,7 +308,7 @@ static qn_status check_size(const prof_source *source, qn_error *error) {
 
 qn_status qn_prof_window_refill(prof_window *window, size_t keep, qn_error *error) {
     prof_source *source = window->source;
-    if (source->options.cancel && *source->options.cancel) {
+    if (qn_cancel_wanted(source->options.cancel)) {
         return qn_error_set(error, QN_CANCELLED, "%s: reading was stopped", source->path);
     }
     qn_status status = make_room(window, keep, error);
