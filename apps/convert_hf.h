@@ -17,7 +17,7 @@ struct convert_hf {
     unsigned flags;
     int64_t heads, kv_heads, experts, head_dim;
     uint64_t n_parts, most_parts; /* places for experts and heads in what is stacked, and tensors there can be for them */
-    float **owned; /* vectors made here */
+    float **owned;                /* vectors made here */
     size_t n_owned, room;
 };
 
