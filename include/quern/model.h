@@ -9,7 +9,10 @@
  *     qn_generate(session, &want, print_piece, NULL, NULL, &error);
  *
  * The same tokens give the same bits for any number of threads, however a prompt is cut into runs, and whatever else is in the
- * batch. */
+ * batch.
+ *
+ * A session belongs to one thread at a time, but for qn_session_cancel; sessions of one model may run at once on different threads. A
+ * model never changes after it is opened, and may be asked by any of them. */
 #include <quern/quern.h> /* which includes this file at its end: either way in, everything is there, in order */
 #ifndef QUERN_MODEL_H
 #define QUERN_MODEL_H

@@ -1,5 +1,8 @@
 /* Plans: a graph made ready to run. Planning decides everything once: which values share memory, which ops run in place, which
- * kernel each node uses, how much scratch there is. Running walks a flat list of steps, with no lookup, lock, check or allocation. */
+ * kernel each node uses, how much scratch there is. Running walks a flat list of steps, with no lookup, lock, check or allocation.
+ *
+ * A plan belongs to one thread at a time, with everything that is asked of it; qn_plan_cancel alone may come from any other. Different
+ * plans share nothing: those of one graph, which each copies, run at once, with a context for each thread. */
 #include <quern/quern.h> /* which includes this file at its end: either way in, everything is there, in order */
 #ifndef QUERN_PLAN_H
 #define QUERN_PLAN_H

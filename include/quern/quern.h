@@ -196,7 +196,8 @@ enum {
 
 typedef struct qn_context qn_context;
 
-/* One context per thread that dispatches; contexts share nothing. options may be NULL. */
+/* One context per thread that dispatches: it belongs to one thread at a time, and contexts share nothing but a pool. options may be
+ * NULL. */
 QN_API qn_status qn_context_create(const qn_context_options *options, qn_context **context);
 QN_API void qn_context_destroy(qn_context *context);
 

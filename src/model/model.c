@@ -1,4 +1,6 @@
 /* Opening a model: the file, the row of its architecture, its numbers. Nothing large is allocated. */
+#include <stdatomic.h>
+
 #include "base/heap.h"
 #include "model/model.h"
 
@@ -102,7 +104,12 @@ qn_status qn_model_describe(const qn_model *m, qn_model_info *info) {
 
 qn_status qn_model_tokenizer(qn_model *m, const qn_tokenizer **tokenizer, qn_error *error) {
     if (!m || !tokenizer) return qn_error_set(error, QN_ARGUMENT, "a model and room for a tokenizer are needed");
-    if (!m->tokenizer) QN_TRY(qn_model_read_tokenizer(m, &m->tokenizer, error));
-    *tokenizer = m->tokenizer;
+    qn_tokenizer *there = atomic_load(&m->tokenizer), *made;
+    if (!there) {
+        QN_TRY(qn_model_read_tokenizer(m, &made, error));
+        if (atomic_compare_exchange_strong(&m->tokenizer, &there, made)) there = made;
+        else qn_tokenizer_destroy(made); /* another session was quicker, and may use its own already */
+    }
+    *tokenizer = there;
     return QN_OK;
 }

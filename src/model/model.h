@@ -137,14 +137,14 @@ struct qn_model {
     const qn_arch *arch;
     qn_hparams h;
     qn_text name, chat_template;
-    qn_tokenizer *tokenizer;
+    _Atomic(qn_tokenizer *) tokenizer; /* made when the first of its sessions asks, which may be on any thread */
     uint64_t n_params, bytes;
 };
 
 /* hparams.c: what the keys say, each checked. */
 qn_status qn_model_read_hparams(qn_model *m, qn_error *error);
 /* vocab_file.c: the tokenizer the file describes. */
-qn_status qn_model_read_tokenizer(qn_model *m, qn_tokenizer **tokenizer, qn_error *error);
+qn_status qn_model_read_tokenizer(const qn_model *m, qn_tokenizer **tokenizer, qn_error *error);
 /* A key of the file; 0 when there is none. */
 int qn_model_key(const qn_model *m, const char *name, qn_file_value *value);
 

@@ -4,6 +4,7 @@
 
 /* Arrays of the file as the tokenizer takes them; they live until it is made. */
 typedef struct vocab_arrays {
+    qn_arena arena; /* of its texts: a model may be asked by several threads at once, and stays as it is */
     qn_text *tokens, *merges;
     float *scores;
     int32_t *types;
@@ -67,21 +68,24 @@ static void specials(const qn_model *m, qn_vocab_source *s) {
     special(m, "tokenizer.ggml.normalizer.lowercase", &s->lowercase);
 }
 
-/* A text with a zero behind it, in the model's arena; NULL when there is none. */
-static const char *text_of(qn_model *m, const char *name) {
+/* A text with a zero behind it; NULL when there is none. */
+static qn_status text_of(const qn_model *m, qn_arena *arena, const char *name, const char **text, qn_error *error) {
     qn_file_value v;
-    if (!qn_model_key(m, name, &v) || v.type != QN_KEY_STRING || v.bytes > 4096) return NULL;
-    char *copy = qn_arena_alloc(&m->arena, (size_t)v.bytes + 1, 1);
-    if (copy && v.bytes) memcpy(copy, v.text, (size_t)v.bytes);
-    return copy;
+    *text = NULL;
+    if (!qn_model_key(m, name, &v) || v.type != QN_KEY_STRING || v.bytes > 4096) return QN_OK;
+    char *copy = qn_arena_alloc(arena, (size_t)v.bytes + 1, 1);
+    if (!copy) return qn_error_set(error, QN_NO_MEMORY, "no memory for %s", name);
+    if (v.bytes) memcpy(copy, v.text, (size_t)v.bytes);
+    *text = copy;
+    return QN_OK;
 }
 
-static qn_status gather(qn_model *m, vocab_arrays *a, qn_vocab_source *s, qn_error *error) {
+static qn_status gather(const qn_model *m, vocab_arrays *a, qn_vocab_source *s, qn_error *error) {
     uint64_t n_tokens, n_merges;
     qn_file_value v;
-    s->model = text_of(m, "tokenizer.ggml.model");
-    s->pre = text_of(m, "tokenizer.ggml.pre");
-    s->name = text_of(m, "general.name");
+    QN_TRY(text_of(m, &a->arena, "tokenizer.ggml.model", &s->model, error));
+    QN_TRY(text_of(m, &a->arena, "tokenizer.ggml.pre", &s->pre, error));
+    QN_TRY(text_of(m, &a->arena, "general.name", &s->name, error));
     if (!s->model) return qn_error_set(error, QN_UNSUPPORTED, "the file has no tokenizer (tokenizer.ggml.model)");
     QN_TRY(texts(m, "tokenizer.ggml.tokens", &a->tokens, &n_tokens, error));
     if (!n_tokens) return qn_error_set(error, QN_UNSUPPORTED, "the file's tokenizer, '%s', has no tokens", s->model);
@@ -103,8 +107,9 @@ static qn_status gather(qn_model *m, vocab_arrays *a, qn_vocab_source *s, qn_err
     return QN_OK;
 }
 
-qn_status qn_model_read_tokenizer(qn_model *m, qn_tokenizer **tokenizer, qn_error *error) {
-    vocab_arrays a = {NULL, NULL, NULL, NULL};
+qn_status qn_model_read_tokenizer(const qn_model *m, qn_tokenizer **tokenizer, qn_error *error) {
+    vocab_arrays a = {.tokens = NULL};
+    qn_arena_init(&a.arena, 0);
     qn_vocab_source source = qn_vocab_source_default();
     qn_status status = gather(m, &a, &source, error);
     if (status == QN_OK) status = qn_tokenizer_create(&source, tokenizer, error);
@@ -112,5 +117,6 @@ qn_status qn_model_read_tokenizer(qn_model *m, qn_tokenizer **tokenizer, qn_erro
     qn_heap_free(a.merges);
     qn_heap_free(a.scores);
     qn_heap_free(a.types);
+    qn_arena_destroy(&a.arena);
     return status;
 }

@@ -48,6 +48,28 @@ static void sessions_end_well(void **state) {
     }
 }
 
+/* A tokenizer that is made is that of the file, not one that lacks what there was no memory for. */
+static qn_status vocabularies(const void *user, qn_error *error) {
+    qn_model *m = NULL;
+    const qn_tokenizer *t;
+    qn_file_options o = qn_file_options_default();
+    qn_tokenizer_info info = {.size = sizeof info};
+    o.flags = QN_MODEL_VOCABULARY;
+    qn_status status = qn_model_open(user, &o, &m, error);
+    if (status == QN_OK) status = qn_model_tokenizer(m, &t, error);
+    if (status == QN_OK) {
+        assert_int_equal(qn_tokenizer_describe(t, &info), QN_OK);
+        assert_true(info.n_tokens > 0 && info.model[0]);
+    }
+    qn_model_close(m);
+    return status;
+}
+
+static void vocabularies_end_well(void **state) {
+    (void)state;
+    print_message("vocabulary: %ld\n", play("vocabulary", vocabularies, "models/stories.gguf", QN_OK));
+}
+
 /* ---- The analyser */
 
 static qn_status views(const void *user, qn_error *error) {
@@ -165,6 +187,7 @@ static qn_status recorded(const void *user, qn_error *error) {
 static void recorders_end_well(void **state) { print_message("recorded: %ld\n", play("recorded", recorded, *state, QN_OK)); }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {IN_FOLDER(sessions_end_well), IN_FOLDER(views_end_well), IN_FOLDER(recorders_end_well)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(vocabularies_end_well), IN_FOLDER(sessions_end_well),
+                                       IN_FOLDER(views_end_well), IN_FOLDER(recorders_end_well)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
