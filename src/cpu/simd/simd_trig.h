@@ -1,5 +1,6 @@
 /* Sine and cosine of radians, within 2 ulp of the exact value (tests/unit/test_simd_math.c). Quarter turns are taken off in doubles, so
- * that nothing is lost near the zeros; what is farther out than a million radians goes through the C library, a lane at a time. */
+ * that nothing is lost near the zeros; what is farther out than half a million radians goes through the C library, a lane at a time:
+ * from there on the number of turns, a float, may be so far off that what is left is beyond what the series are for. */
 #ifndef QN_CPU_SIMD_SIMD_TRIG_H
 #define QN_CPU_SIMD_SIMD_TRIG_H
 
@@ -7,7 +8,7 @@
 
 #include "cpu/simd/simd.h"
 
-#define VF_TRIG_FAR 1048576.0f
+#define VF_TRIG_FAR 524288.0f
 
 /* x - n pi / 2; pi / 2 in two parts, the first short enough that any such number of turns times it is exact. */
 #if defined(QN_SIMD_SVE)
