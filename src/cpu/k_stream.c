@@ -98,7 +98,7 @@ INLINE void stream(const task *t, int rows, int panels, int passes, int size, lo
         for (int i = 0; i < panels; i++) {
             for (int at = 0; at < WIDE * size / passes; at += 64) {
                 __builtin_prefetch(soon + i * t->apart + at, 0, 3);
-                if (LATER && passes == 1) __builtin_prefetch(later + i * t->apart + at, 0, 2);
+                if (LATER > 0 && passes == 1) __builtin_prefetch(later + i * t->apart + at, 0, 2);
             }
             QN_UNROLL
             for (int v = 0; v < VECTORS; v++) {
