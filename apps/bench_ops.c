@@ -61,7 +61,22 @@ static uint32_t next_random(uint32_t *state) {
     return *state >> 8;
 }
 
-/* Floats between -1 and 1; indices in order; blocks of bytes whose scales, f16 or f32, are small. */
+/* Nearly normal, as trained weights are: kernels may make use of that. */
+static float about_normal(uint32_t *state) {
+    float sum = -4;
+    for (int i = 0; i < 8; i++) sum += (float)next_random(state) * 0x1p-24f;
+    return sum;
+}
+
+static uint16_t half_of(uint32_t dtype, float v) {
+    uint32_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    if (dtype == QN_DTYPE_BF16) return (uint16_t)(bits >> 16);
+    int exponent = (int)(bits >> 23 & 255) - 112; /* of an f16; what is smaller than its normal numbers is zero here */
+    return (uint16_t)(bits >> 16 & 0x8000u) | (uint16_t)(exponent < 1 ? 0 : exponent << 10 | (int)(bits >> 13 & 1023));
+}
+
+/* Floats of 32 bits between -1 and 1, of 16 bits as above; indices in order; blocks of bytes whose scales, f16 or f32, are small. */
 static void fill(const qn_tensor *t, const char *name, uint64_t bytes, uint32_t seed) {
     const qn_dtype_info *info = qn_dtype_describe((qn_dtype)t->dtype);
     uint8_t *to = t->data;
@@ -75,7 +90,7 @@ static void fill(const qn_tensor *t, const char *name, uint64_t bytes, uint32_t 
     else if (info->block > 1)
         for (uint64_t i = 0; i < bytes; i++) to[i] = (uint8_t)(next_random(&seed) & 0x3f);
     else
-        for (uint64_t i = 0; i < n; i++) ((uint16_t *)t->data)[i] = (uint16_t)(0x3800u | (next_random(&seed) & 0x83ffu));
+        for (uint64_t i = 0; i < n; i++) ((uint16_t *)t->data)[i] = half_of(t->dtype, about_normal(&seed) * 0.02f);
 }
 
 static int set_leaf(qn_plan *plan, const qn_graph *g, qn_val v, qn_error *error) {

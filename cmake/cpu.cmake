@@ -1,18 +1,21 @@
 # The kernels of src/cpu, each file once per level of instruction set. Flags are named one by one: -march=native would compile in
 # what this machine has and other machines have not. k_*.c are for the levels that differ in their vectors (`full`), kd_*.c, the
-# products of small numbers, for all; kd_<level>_*.c for that level alone, and kd_i8mm_*.c for sve as well.
+# products of small numbers, for all but those of one algorithm (`narrow`); kd_<level>_*.c for that level alone, and kd_i8mm_*.c for sve
+# as well.
 file(GLOB kernel_sources CONFIGURE_DEPENDS src/cpu/k_*.c)
 file(GLOB dot_sources CONFIGURE_DEPENDS src/cpu/kd_*.c)
 list(FILTER quern_sources EXCLUDE REGEX "/src/cpu/kd?_")
 
 set(level_c "")
 set(full c avx2 avx512 neon sve)
+set(narrow vbmi)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     set(level_avx2 -mavx2 -mfma -mf16c -mbmi2)
     set(level_avxvnni ${level_avx2} -mavxvnni)
     set(level_avx512 ${level_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512)
+    set(level_vbmi ${level_avx512} -mavx512vbmi -mavx512vbmi2 -mpopcnt)
     set(level_amx ${level_avx512} -mavx512bf16 -mavx512fp16 -mamx-tile -mamx-int8 -mamx-bf16)
-    set(levels c avx2 avxvnni avx512 amx)
+    set(levels c avx2 avxvnni avx512 vbmi amx)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
     set(level_neon "")
     set(level_dotprod -march=armv8.2-a+dotprod+fp16)
@@ -37,6 +40,9 @@ elseif(wanted STREQUAL "here")
     endif()
     if(machine MATCHES " avx512_vnni( |$)" AND machine MATCHES " avx512bw " AND machine MATCHES " avx512vl ")
         set(wanted avx512)
+        if(machine MATCHES " avx512vbmi( |$)" AND machine MATCHES " avx512_vbmi2( |$)")
+            list(APPEND wanted vbmi)
+        endif()
         if(machine MATCHES " amx_int8( |$)" AND machine MATCHES " avx512_fp16( |$)")
             list(APPEND wanted amx)
         endif()
@@ -70,7 +76,11 @@ endif()
 set(kernel_objects "")
 foreach(level ${levels})
     set(sources ${dot_sources})
-    foreach(other c avx2 avxvnni avx512 amx neon dotprod i8mm sve) # also those of other architectures
+    if(level IN_LIST narrow) # linear and its kin go by way of mul_mat
+        file(GLOB sources CONFIGURE_DEPENDS src/cpu/kd_${level}_*.c)
+        list(APPEND sources src/cpu/kd_linear.c)
+    endif()
+    foreach(other c avx2 avxvnni avx512 vbmi amx neon dotprod i8mm sve) # also those of other architectures
         if(NOT other STREQUAL level AND NOT "${level}/${other}" STREQUAL "sve/i8mm") # SVE has those instructions for its own vectors
             list(FILTER sources EXCLUDE REGEX "/kd_${other}_")
         endif()
@@ -89,6 +99,8 @@ foreach(level ${levels})
     target_compile_definitions(quern_kernels_${level} PRIVATE QN_LEVEL=${level} QN_AT_${level}=1 ${table})
     if(level IN_LIST full)
         target_compile_definitions(quern_kernels_${level} PRIVATE QN_FULL_LEVEL=1)
+    elseif(level IN_LIST narrow)
+        target_compile_definitions(quern_kernels_${level} PRIVATE QN_NARROW_LEVEL=1)
     endif()
     target_compile_options(quern_kernels_${level} PRIVATE ${level_${level}} ${kernel_speed} -fno-math-errno -fno-trapping-math)
     target_include_directories(quern_kernels_${level} PRIVATE include src)

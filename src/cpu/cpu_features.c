@@ -47,6 +47,7 @@ static uint32_t detect(void) {
     int wide = bit(f.b7, 16) && bit(f.b7, 17) && bit(f.b7, 30) && bit(f.b7, 31) && bit(f.c7, 11);
     if (!wide || (states & 0xe0) != 0xe0) return levels;
     levels |= 1u << QN_CPU_LEVEL_avx512;
+    if (bit(f.c7, 1) && bit(f.c7, 6)) levels |= 1u << QN_CPU_LEVEL_vbmi;
     if (has_amx(&f, states)) levels |= 1u << QN_CPU_LEVEL_amx;
     return levels;
 }

@@ -39,10 +39,12 @@ typedef struct runs {
 
 enum { GROUP = 4 }; /* panels of a unit */
 
-static runs describe_few(const qn_call *c) {
+static const qn_stream_way *way_of(const qn_cpu_step *s) { return ((qn_stream_way_fn)s->inner)(); }
+
+static runs describe_few(const qn_call *c, const qn_cpu_step *s) {
     const qn_tensor *a = c->src[0], *b = c->src[1];
     runs r = {.m = qn_ne(a, 1), .k = qn_ne(a, 0), .panels = qn_stream_panels(qn_ne(a, 1))};
-    r.panel_bytes = qn_stream_panel_bytes(a->dtype, r.k);
+    r.panel_bytes = way_of(s)->panel_bytes(a->dtype, r.k);
     r.share2 = qn_ne(b, 2) / qn_ne(a, 2);
     r.share3 = qn_ne(b, 3) / qn_ne(a, 3);
     r.rows = r.share2 * qn_ne(b, 1);
@@ -77,11 +79,11 @@ static void run_unit(const qn_call *c, const qn_cpu_step *s, const runs *r, int6
         t.x[j] = (const float *)c->workspace + ((i3 * qn_ne(b, 2) + i2) * qn_ne(b, 1) + i1) * r->k;
         t.y[j] = (float *)qn_at(y, qn_off4(y, i3, i2, i1, 0)) + first * QN_GEMM_WIDE;
     }
-    ((qn_stream_fn)s->inner)(&t);
+    way_of(s)->run(&t);
 }
 
 static void run_few(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
-    runs r = describe_few(c);
+    runs r = describe_few(c, s);
     int64_t all = phase == 0 ? r.rows * r.count : r.units, end = qn_cpu_cut(all, s->parts[phase], part + 1);
     if (!s->packed) { /* weights that turned out not to stay */
         qn_gemm g;
@@ -98,25 +100,25 @@ static void run_few(const qn_call *c, const qn_cpu_step *s, int phase, int64_t p
 
 static void pack_few(const qn_call *c, const qn_cpu_step *s, void *packed, int64_t part) {
     const qn_tensor *a = c->src[0];
-    runs r = describe_few(c);
+    runs r = describe_few(c, s);
     int64_t all = r.panels * qn_ne(a, 2) * qn_ne(a, 3), end = qn_cpu_cut(all, s->pack_parts, part + 1);
     for (int64_t i = qn_cpu_cut(all, s->pack_parts, part); i < end; i++) {
         int64_t panel = i % r.panels, a2 = i / r.panels % qn_ne(a, 2), a3 = i / r.panels / qn_ne(a, 2);
         int64_t left = r.m - panel * QN_GEMM_WIDE;
-        qn_stream_pack(qn_at(a, qn_off4(a, a3, a2, panel * QN_GEMM_WIDE, 0)), a->dtype, qn_nb(a, 1), qn_nb(a, 0),
-                       left < QN_GEMM_WIDE ? (int)left : QN_GEMM_WIDE, r.k, (char *)packed + i * r.panel_bytes);
+        way_of(s)->pack(qn_at(a, qn_off4(a, a3, a2, panel * QN_GEMM_WIDE, 0)), a->dtype, qn_nb(a, 1), qn_nb(a, 0),
+                        left < QN_GEMM_WIDE ? (int)left : QN_GEMM_WIDE, r.k, (char *)packed + i * r.panel_bytes);
     }
 }
 
 /* The workspace also serves the blocked product, for a call whose weights are not packed after all. */
 static void prepare_few(const qn_call *c, qn_cpu_step *s) {
     const qn_tensor *a = c->src[0];
-    runs r = describe_few(c);
+    s->inner = (qn_cpu_inner_fn)qn_stream_here;
+    runs r = describe_few(c, s);
     size_t rows = (size_t)(r.rows * r.count * r.k) * sizeof(float);
     int64_t panels = r.panels * qn_ne(a, 2) * qn_ne(a, 3);
     s->run = run_few;
     s->name = "streams of floats";
-    s->inner = (qn_cpu_inner_fn)qn_stream_run;
     s->parts[0] = qn_cpu_parts(r.rows * r.count, (double)r.k * 8, 0);
     s->parts[1] = qn_cpu_parts(r.units, (double)(r.panel_bytes * GROUP), (double)(GROUP * QN_GEMM_WIDE * r.k * r.rows * 2));
     if (s->workspace < rows) s->workspace = rows;

@@ -1,6 +1,6 @@
 /* Streams of packed floats: packing, and the product with a few rows. */
 #include "cpu/k_stream.h"
-#include "cpu/simd/simd_turn.h"
+#include "cpu/simd/simd_rows.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -48,16 +48,48 @@ INLINE vf load_bf16(const char *line, int v) { return vf_load_b((const uint16_t 
 
 /* ---- Packing */
 
-void qn_stream_pack(const char *from, uint32_t dtype, int64_t along, int64_t deep, int rows, int64_t k, void *panel) {
+/* Rows for all lanes whose elements lie side by side: words of them are turned, a stripe at a time. Returns how many lines that gave. */
+INLINE int64_t pack_stripes(const char *from, int64_t along, int64_t k, int size, char *to) {
+    const int64_t deep = VF_STRIPE * 4 / size;
+    int64_t row[WIDE], p = 0;
+    for (int i = 0; i < WIDE; i++) row[i] = i * along;
+    for (; p + deep <= k; p += deep)
+        for (int v = 0; v < WIDE; v += VF_N) {
+            vf words[VF_STRIPE];
+            vf_turn_rows(from + p * size, row + v, words);
+            for (int i = 0; i < VF_STRIPE; i++) {
+                uint16_t pairs[2][VF_N];
+                char *line = to + ((p + i * 4 / size) * WIDE + v) * size;
+                if (size == 4) {
+                    vf_store((float *)(void *)line, words[i]);
+                    continue;
+                }
+                vf_part_pairs(words[i], pairs[0]);
+                memcpy(line, pairs[0], sizeof pairs[0]);
+                memcpy(line + WIDE * size, pairs[1], sizeof pairs[1]);
+            }
+        }
+    return p;
+}
+
+INLINE void pack_elements(const char *from, int64_t along, int64_t deep, int rows, int64_t k, int size, char *to) {
     enum { AT_A_TIME = 64 };
-    int size = dtype == QN_DTYPE_F32 ? 4 : 2;
-    char *to = panel;
-    memset(panel, 0, (size_t)(k * WIDE * size));
+    memset(to, 0, (size_t)(k * WIDE * size));
     for (int64_t first = 0; first < k; first += AT_A_TIME) { /* lines of the panel stay in the first cache */
         int64_t end = first + AT_A_TIME < k ? first + AT_A_TIME : k;
         for (int i = 0; i < rows; i++)
             for (int64_t p = first; p < end; p++) memcpy(to + (p * WIDE + i) * size, from + i * along + p * deep, (size_t)size);
     }
+}
+
+INLINE void pack_panel(const char *from, int64_t along, int64_t deep, int rows, int64_t k, int size, char *to) {
+    int64_t p = rows == WIDE && deep == size ? pack_stripes(from, along, k, size, to) : 0;
+    pack_elements(from + p * deep, along, deep, rows, k - p, size, to + p * WIDE * size);
+}
+
+void qn_stream_pack(const char *from, uint32_t dtype, int64_t along, int64_t deep, int rows, int64_t k, void *panel) {
+    if (dtype == QN_DTYPE_F32) pack_panel(from, along, deep, rows, k, 4, panel);
+    else pack_panel(from, along, deep, rows, k, 2, panel);
 }
 
 /* ---- A few rows */
@@ -169,4 +201,9 @@ void qn_stream_run(const qn_stream *s) {
     int64_t i = 0;
     for (; n > 1 && i + n <= s->panels; i += n) run_panels(s, i, n);
     for (; i < s->panels; i++) run_panels(s, i, 1);
+}
+
+const qn_stream_way *qn_stream_here(void) {
+    static const qn_stream_way way = {qn_stream_panel_bytes, qn_stream_pack, qn_stream_run};
+    return &way;
 }

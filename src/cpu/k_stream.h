@@ -30,6 +30,15 @@ typedef struct qn_stream {
 } qn_stream;
 #define qn_stream_run QN_K(stream_run)
 void qn_stream_run(const qn_stream *s);
-typedef void (*qn_stream_fn)(const qn_stream *s); /* this, or that of a level above with the same lanes: what a step remembers */
+
+/* How panels are laid out and read: as above, or as a level above with the same lanes does it, which is what a step remembers. */
+typedef struct qn_stream_way {
+    int64_t (*panel_bytes)(uint32_t dtype, int64_t k);
+    void (*pack)(const char *from, uint32_t dtype, int64_t along, int64_t deep, int rows, int64_t k, void *panel);
+    void (*run)(const qn_stream *s);
+} qn_stream_way;
+#define qn_stream_here QN_K(stream_here)
+const qn_stream_way *qn_stream_here(void);
+typedef const qn_stream_way *(*qn_stream_way_fn)(void);
 
 #endif

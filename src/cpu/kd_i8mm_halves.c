@@ -9,7 +9,7 @@ int QN_K(mul_mat_halves)(const qn_call *c, qn_cpu_step *s);
 int QN_K(mul_mat_halves)(const qn_call *c, qn_cpu_step *s) {
     if (c->src[0]->dtype != QN_DTYPE_F16 || !(s->constant & 1u)) return 0;
     if (!qn_cpu_choose(1u << QN_CPU_LEVEL_neon, c, s) || !s->inner) return 0; /* streams are all that it remembers */
-    s->inner = (qn_cpu_inner_fn)qn_stream_run;
+    s->inner = (qn_cpu_inner_fn)qn_stream_here;
     s->level = QN_CPU_LEVEL_i8mm;
     return 1;
 }
