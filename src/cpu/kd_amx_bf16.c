@@ -211,6 +211,7 @@ typedef struct task {
     int64_t later;             /* bytes from a piece to its next chunk */
     int height, steps, begins; /* of tiles; begins: with zero */
     int turn, ask, ask_x;
+    int once; /* a single pass: what is QN_LATER bytes behind, too, is asked for into the second cache */
     char *sums; /* of the first tile with the first panel */
 } task;
 
@@ -229,6 +230,10 @@ INLINE void ask_for(const char *at, int lines) {
 }
 INLINE void ask_for_next(const task *t, int panel, int i) {
     ask_for(i < t->turn ? t->w[panel] + i * TILE_BYTES + AHEAD : t->next[panel] + (i - t->turn) * t->ask * LINE, t->ask);
+    if (!t->once) return;
+    int64_t at = (int64_t)i * TILE_BYTES + QN_LATER, end = (int64_t)t->steps * TILE_BYTES;
+    const char *from = at < end ? t->w[panel] + at : t->next[panel] + at - end;
+    for (int line = 0; line < TILE; line++) __builtin_prefetch(from + line * LINE, 0, 2);
 }
 
 INLINE void ask_for_pieces(const task *t, int i) { ask_for(t->next_x + i * t->ask_x * LINE, t->ask_x); }
@@ -359,7 +364,8 @@ static cut cut_of(const qn_bf16_product *p, const qn_bf16_unit *u) {
 static void ask(task *t, const cut *k, int i, int some, int group) {
     int passes = k->tiles > 1 ? k->tiles / 2 : 1;
     if (t->next[0] && passes == 1) {
-        t->ask = TILE / 2; /* the machine itself goes on from there */
+        t->ask = TILE;
+        t->once = 1;
         t->turn = t->steps * TILE_BYTES > AHEAD ? t->steps - AHEAD / TILE_BYTES : 0;
     } else if (t->next[0]) {
         t->ask = (TILE + passes - 1) / passes;
