@@ -51,8 +51,10 @@ static void print_totals(const qn_plan_totals *t, double seconds) {
     print_bytes("packed", t->packed_bytes);
     print_bytes("inputs", t->input_bytes);
     print_bytes("constants", t->constant_bytes);
+    if (t->n_device) print_bytes("staging", t->staging_bytes);
     print_bytes("host", t->host_bytes);
     if (t->n_device) print_bytes("device", t->device_bytes);
+    if (t->n_device) print_bytes("its scratch", t->device_scratch_bytes);
     double bound = t->lower_bound ? (double)t->arena_bytes / (double)t->lower_bound : 1;
     printf("arena: %.3f times the lower bound of %llu bytes; %llu without sharing\n", bound, (unsigned long long)t->lower_bound,
            (unsigned long long)t->unshared_bytes);
@@ -89,15 +91,18 @@ static void print_values(const qn_plan *plan) {
 }
 
 static void print_json(const qn_plan *plan, const qn_plan_totals *t, double seconds) {
-    printf(
-        "{\"arena_bytes\": %llu, \"lower_bound\": %llu, \"unshared_bytes\": %llu, \"scratch_bytes\": %llu, \"param_bytes\": "
-        "%llu, "
-        "\"packed_bytes\": %llu, \"input_bytes\": %llu, \"constant_bytes\": %llu, \"host_bytes\": %llu, \"device_bytes\": %llu, "
-        "\"seconds\": %.6f, \"steps\": [",
-        (unsigned long long)t->arena_bytes, (unsigned long long)t->lower_bound, (unsigned long long)t->unshared_bytes,
-        (unsigned long long)t->scratch_bytes, (unsigned long long)t->param_bytes, (unsigned long long)t->packed_bytes,
-        (unsigned long long)t->input_bytes, (unsigned long long)t->constant_bytes, (unsigned long long)t->host_bytes,
-        (unsigned long long)t->device_bytes, seconds);
+    const struct {
+        const char *name;
+        uint64_t bytes;
+    } sums[] = {{"arena_bytes", t->arena_bytes},       {"lower_bound", t->lower_bound},
+                {"unshared_bytes", t->unshared_bytes}, {"scratch_bytes", t->scratch_bytes},
+                {"param_bytes", t->param_bytes},       {"packed_bytes", t->packed_bytes},
+                {"input_bytes", t->input_bytes},       {"constant_bytes", t->constant_bytes},
+                {"staging_bytes", t->staging_bytes},   {"host_bytes", t->host_bytes},
+                {"device_bytes", t->device_bytes},     {"device_scratch_bytes", t->device_scratch_bytes}};
+    for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
+        printf("%s\"%s\": %llu", i ? ", " : "{", sums[i].name, (unsigned long long)sums[i].bytes);
+    printf(", \"seconds\": %.6f, \"steps\": [", seconds);
     for (int32_t i = 0; i < t->n_steps; i++) {
         qn_plan_step_info s = {.size = sizeof s};
         qn_node_info n = {.size = sizeof n};

@@ -46,10 +46,13 @@ typedef struct qn_plan_totals {
     uint64_t packed_bytes; /* params once more, in the order kernels want them */
     uint64_t constant_bytes;
     uint64_t input_bytes;
+    uint64_t staging_bytes;        /* on the host, what crosses to the device and back: in runs, and at most 16 MiB for params,
+                                          state and outputs that are copied by themselves, which plans of a device share */
+    uint64_t device_scratch_bytes; /* on the device: workspace and parameters of its kernels */
     uint64_t host_bytes, device_bytes; /* everything, on either side; params that were lent cost nothing */
-    uint64_t
-        held_bytes; /* what is allocated on the host by now: packed params that other extents want stay beside these, as long as
-                            the cap allows */
+    /* What is allocated by now, on either side: what other extents want (packed params, programs of the device) stays beside it, as
+     * long as the cap allows. */
+    uint64_t held_bytes, device_held_bytes;
     int32_t n_steps, n_views, n_in_place, n_copies; /* nodes run, nodes that are views, steps in place, copies the plan added */
     int32_t n_native, n_reference, n_device; /* steps with a fast kernel of the CPU, with the reference only, on the device */
     int32_t n_segments;                      /* submissions to the device in a run */
@@ -66,7 +69,8 @@ typedef struct qn_plan_value {
     int32_t born, dies; /* first and last step that touches it */
 } qn_plan_value;
 
-/* Plans a graph, which is copied. Fails with the numbers when the cap is exceeded. Nothing but the plan itself is allocated. */
+/* Plans a graph, which is copied. Fails with the numbers when the cap is exceeded; so do later runs, when other extents, outputs kept or
+ * fed, or params set instead of lent take more than that. Nothing but the plan itself is allocated. */
 QN_API qn_status qn_plan_create(const qn_graph *graph, const qn_plan_options *options, qn_plan **plan, qn_error *error);
 QN_API void qn_plan_destroy(qn_plan *plan);
 QN_API qn_status qn_plan_describe(const qn_plan *plan, qn_plan_totals *totals);

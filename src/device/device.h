@@ -45,6 +45,12 @@ typedef struct qn_program_options {
     uint32_t flags;
 } qn_program_options;
 
+/* Memory that a program takes beside its arena: scratch and parameters of its kernels on the device, what waits to be copied on the
+ * host. */
+typedef struct qn_program_need {
+    uint64_t device, host;
+} qn_program_need;
+
 /* A step the front has accepted. Ranges are bytes of the arena, [low, high); empty ones are left out. */
 typedef struct qn_device_extent {
     uint64_t low, high;
@@ -69,6 +75,8 @@ typedef struct qn_device_vtable {
     qn_status (*upload)(qn_device_buffer *buffer, uint64_t offset, const void *from, uint64_t bytes, qn_error *error);
     qn_status (*download)(qn_device_buffer *buffer, uint64_t offset, void *to, uint64_t bytes, qn_error *error);
     /* steps: one per step of options, in order; they need not outlive the call */
+    qn_status (*program_measure)(qn_device *device, const qn_program_options *options, const qn_checked_step *steps,
+                                 qn_program_need *need, qn_error *error);
     qn_status (*program_create)(qn_device *device, const qn_program_options *options, const qn_checked_step *steps,
                                 qn_program **program, qn_error *error);
     void (*program_destroy)(qn_program *program);
@@ -81,6 +89,9 @@ typedef struct qn_device_vtable {
 /* What every backend's record begins with. */
 struct qn_device {
     const qn_device_vtable *calls;
+    uint64_t
+        copy_most; /* an upload or a download goes through so much memory of the host at a time, or less when it is smaller */
+    uint64_t copy_held; /* what the largest so far took: it is kept, for all who use the device */
 };
 struct qn_device_buffer {
     qn_device *device;
@@ -90,6 +101,7 @@ struct qn_program {
     qn_device *device;
     uint64_t arena_bytes;
     int n_steps, n_inputs, n_outputs;
+    qn_program_need need;
 };
 
 void qn_device_destroy(qn_device *device);
@@ -104,6 +116,8 @@ void qn_device_buffer_destroy(qn_device_buffer *buffer);
 qn_status qn_device_upload(qn_device_buffer *buffer, uint64_t offset, const void *from, uint64_t bytes, qn_error *error);
 qn_status qn_device_download(qn_device_buffer *buffer, uint64_t offset, void *to, uint64_t bytes, qn_error *error);
 
+/* What qn_program_create would allocate, without doing it. The options' arena may be missing. */
+qn_status qn_program_measure(qn_device *device, const qn_program_options *options, qn_program_need *need, qn_error *error);
 /* Checks every step, asks for every kernel, records. Nothing of options is kept but the arena. */
 qn_status qn_program_create(qn_device *device, const qn_program_options *options, qn_program **program, qn_error *error);
 void qn_program_destroy(qn_program *program);

@@ -143,24 +143,46 @@ static qn_status check_ranges(const qn_device_range *r, int n, uint64_t arena_by
     return QN_OK;
 }
 
-qn_status qn_program_create(qn_device *d, const qn_program_options *o, qn_program **program, qn_error *error) {
-    if (!d || !o || !program || o->n_steps < 0 || (o->n_steps && !o->steps))
-        return argument(error, "a program needs a device and steps");
-    *program = NULL;
+static qn_status check_options(const qn_device *d, const qn_program_options *o, qn_error *error) {
+    if (!d || !o || o->n_steps < 0 || (o->n_steps && !o->steps)) return argument(error, "a program needs a device and steps");
     if (o->flags & ~(uint32_t)(QN_PROGRAM_TIMED | QN_PROGRAM_SERIAL)) return argument(error, "a program has unknown flags");
     if (o->arena && (o->arena->device != d || o->arena->bytes < o->arena_bytes))
         return argument(error, "the arena is another device's, or too small");
     QN_TRY(check_ranges(o->inputs, o->n_inputs, o->arena_bytes, "input", error));
-    QN_TRY(check_ranges(o->outputs, o->n_outputs, o->arena_bytes, "output", error));
+    return check_ranges(o->outputs, o->n_outputs, o->arena_bytes, "output", error);
+}
+
+static qn_status check_steps(const qn_program_options *o, qn_arena *arena, qn_checked_step **steps, qn_error *error) {
+    qn_checked_step *checked = *steps = qn_arena_alloc(arena, (size_t)o->n_steps, sizeof *checked);
+    if (!checked) return qn_error_set(error, QN_NO_MEMORY, "no memory for %d steps", o->n_steps);
+    for (int i = 0; i < o->n_steps; i++) {
+        step_tensors tensors;
+        qn_status status = check_step(&o->steps[i], &tensors, o->arena_bytes, 0, &checked[i], error);
+        if (status != QN_OK) return qn_error_wrap(error, "step %d", i);
+    }
+    return QN_OK;
+}
+
+qn_status qn_program_measure(qn_device *d, const qn_program_options *o, qn_program_need *need, qn_error *error) {
+    if (!need) return argument(error, "what a program needs is to be told somewhere");
+    QN_TRY(check_options(d, o, error));
     qn_arena scratch;
     qn_arena_init(&scratch, 0);
-    qn_checked_step *checked = qn_arena_alloc(&scratch, (size_t)o->n_steps, sizeof *checked);
-    qn_status status = checked ? QN_OK : qn_error_set(error, QN_NO_MEMORY, "no memory for %d steps", o->n_steps);
-    for (int i = 0; status == QN_OK && i < o->n_steps; i++) {
-        step_tensors tensors;
-        status = check_step(&o->steps[i], &tensors, o->arena_bytes, 0, &checked[i], error);
-        if (status != QN_OK) qn_error_wrap(error, "step %d", i);
-    }
+    qn_checked_step *checked;
+    qn_status status = check_steps(o, &scratch, &checked, error);
+    if (status == QN_OK) status = d->calls->program_measure(d, o, checked, need, error);
+    qn_arena_destroy(&scratch);
+    return status;
+}
+
+qn_status qn_program_create(qn_device *d, const qn_program_options *o, qn_program **program, qn_error *error) {
+    if (!program) return argument(error, "a program needs a place");
+    *program = NULL;
+    QN_TRY(check_options(d, o, error));
+    qn_arena scratch;
+    qn_arena_init(&scratch, 0);
+    qn_checked_step *checked;
+    qn_status status = check_steps(o, &scratch, &checked, error);
     if (status == QN_OK) status = d->calls->program_create(d, o, checked, program, error);
     qn_arena_destroy(&scratch);
     return status;

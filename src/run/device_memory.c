@@ -25,11 +25,17 @@ static qn_status give_up(qn_plan *p, qn_error *error) {
 }
 
 /* As much as the largest specialisation so far takes, so that it is mostly made once; where that is too much, what this one takes. */
+uint64_t qn_device_memory_buffer(const qn_plan *p, const qn_special *x) {
+    if (!x->device.bytes || x->device.bytes > p->device_most) return x->device.bytes;
+    return p->memory_cap && qn_plan_sum(p->device_most, x->device.need.device) > p->memory_cap ? x->device.bytes : p->device_most;
+}
+
 static qn_status need_buffer(qn_plan *p, const qn_special *x, qn_error *error) {
-    if (p->device_buffer && x->device.bytes <= p->device_buffer->bytes) return QN_OK;
+    uint64_t bytes = qn_device_memory_buffer(p, x);
+    if (p->device_buffer && x->device.bytes <= p->device_buffer->bytes && p->device_buffer->bytes <= bytes) return QN_OK;
     QN_TRY(give_up(p, error));
-    qn_status status = qn_device_buffer_create(p->device, p->device_most, &p->device_buffer, error);
-    if (status == QN_OK || p->device_most <= x->device.bytes) return status;
+    qn_status status = qn_device_buffer_create(p->device, bytes, &p->device_buffer, error);
+    if (status == QN_OK || bytes <= x->device.bytes) return status;
     return qn_device_buffer_create(p->device, x->device.bytes, &p->device_buffer, error);
 }
 
@@ -41,6 +47,40 @@ qn_status qn_device_memory_need(qn_plan *p, qn_special *x, qn_error *error) {
     for (size_t i = 0; i < x->segments.n; i++) /* another one's values lie where its constants were */
         for (size_t k = 0; k < x->segments.at[i].in.n; k++) x->segments.at[i].in.at[k].sent = 0;
     return QN_OK;
+}
+
+/* Of programs alone; idle: of those that the current specialisation does not use. */
+static qn_program_need programs(const qn_plan *p, int idle) {
+    qn_program_need sum = {0, 0};
+    for (int i = 0; i < QN_PLAN_SPECIALS; i++) {
+        if (!p->specials[i] || (idle && p->specials[i] == p->current)) continue;
+        qn_program_need one = qn_segments_held(p->specials[i]);
+        sum.device += one.device;
+        sum.host += one.host;
+    }
+    return sum;
+}
+
+qn_program_need qn_device_memory_held(const qn_plan *p) {
+    qn_program_need held = programs(p, 0);
+    if (p->device_buffer) held.device += p->device_buffer->bytes;
+    if (p->device) held.host += p->device->copy_held < p->device_copies ? p->device->copy_held : p->device_copies;
+    return held;
+}
+
+uint64_t qn_device_memory_make_way(qn_plan *p, uint64_t spare) {
+    uint64_t needs = qn_plan_device_bytes(p, p->current);
+    uint64_t device_spare = needs < p->memory_cap ? p->memory_cap - needs : 0;
+    for (;;) {
+        qn_program_need idle = programs(p, 1);
+        qn_special *oldest = NULL;
+        if (idle.host <= spare && idle.device <= device_spare) return idle.host;
+        for (int i = 0; i < QN_PLAN_SPECIALS; i++) {
+            qn_special *x = p->specials[i];
+            if (x && x != p->current && qn_segments_held(x).device && (!oldest || x->used < oldest->used)) oldest = x;
+        }
+        qn_segments_destroy(oldest); /* there is one: some program is idle, and each has a block on the device */
+    }
 }
 
 qn_status qn_device_memory_fetch(qn_plan *p, const qn_special *x, qn_error *error) {

@@ -48,8 +48,7 @@ static qn_status put_in_order(qn_plan *p, qn_error *error) {
         qn_plan_feed_pair moved = p->feeds.at[next];
         memmove(&p->feeds.at[done + 1], &p->feeds.at[done], (next - done) * sizeof moved);
         p->feeds.at[done] = moved;
-        for (int i = 0; i < QN_PLAN_SPECIALS; i++) /* programs of a device copy in the order that was */
-            if (p->specials[i]) p->specials[i]->device.ready = 0;
+        qn_segments_forget(p); /* programs of a device copy in the order that was */
     }
     return QN_OK;
 }
@@ -102,8 +101,8 @@ qn_status qn_plan_feed(qn_plan *p, const char *output, const char *input, qn_err
         (void)qn_plan_feeds_check(p, NULL);
         return status;
     }
-    for (int i = 0; i < QN_PLAN_SPECIALS; i++)
-        if (p->specials[i]) p->specials[i]->device.ready = 0;
+    qn_segments_forget(p);
+    (void)qn_segments_measure(p, p->current, NULL); /* for whoever asks what it takes now; a run looks again */
     p->memory_ready = 0;
     return QN_OK;
 }

@@ -35,7 +35,7 @@ void qn_run_memory_begin(qn_plan *p) {
     m->base = p->device ? (uintptr_t)p->device_buffer : (uintptr_t)p->memory;
     m->alive = 0;
     m->kept = t->param_bytes + t->input_bytes + t->constant_bytes + (p->device ? 0 : t->packed_bytes);
-    m->reserved = p->device ? (p->device_buffer ? p->device_buffer->bytes : 0) : m->kept + p->memory_bytes;
+    m->reserved = p->device ? qn_device_memory_held(p).device : m->kept + p->memory_bytes;
 }
 
 void qn_run_memory_births(qn_trace_ring *ring, qn_run_memory *m, const qn_plan_step *s, uint64_t at) {

@@ -50,7 +50,10 @@ typedef struct qn_segment {
 typedef struct qn_device_side {
     uint64_t bytes;   /* of the plan's buffer, leaves included */
     uint64_t *offset; /* per value: where its root lies */
+    int known;        /* what crosses, and what the programs will take */
     int ready;        /* programs are made */
+    qn_program_need need;
+    uint64_t copies; /* of the host, for what is copied outside a program */
 } qn_device_side;
 
 /* Where a fed output goes. */
@@ -112,6 +115,7 @@ struct qn_plan {
     qn_device_buffer *device_buffer;     /* leaves first, for all specialisations; behind them what one of them needs */
     const struct qn_special *device_has; /* that one, NULL: none */
     uint64_t device_leaves, device_most; /* bytes of the leaves; what the largest specialisation so far needs in all */
+    uint64_t device_copies;              /* the most that one so far may have made the device keep for copies */
     const struct qn_pass_options *passes;
     int64_t symbols[QN_IR_MAX_SYMBOLS]; /* of the next run */
     int is_stale;                       /* symbols differ from those of `current` */
@@ -167,7 +171,11 @@ int qn_plan_leaf_costs(const qn_plan *p, const qn_plan_leaf *leaf);
 qn_status qn_plan_specialise(qn_plan *p, qn_error *error);
 void qn_plan_drop_specials(qn_plan *p);
 uint64_t qn_plan_arena_bytes(const qn_schedule *s);
-uint64_t qn_plan_host_bytes(const qn_plan *p, const qn_schedule *s); /* everything on the host */
+void qn_plan_count(const qn_plan *p, const qn_special *x, qn_plan_totals *totals); /* everything, on either side */
+qn_status qn_plan_fits(qn_plan *p, qn_special *x, qn_error *error);                /* under the cap, with what is known by now */
+/* Everything that a specialisation takes, on either side, with what others left that it makes use of. */
+uint64_t qn_plan_host_bytes(const qn_plan *p, const qn_special *x);
+uint64_t qn_plan_device_bytes(const qn_plan *p, const qn_special *x);
 
 /* values.c */
 qn_plan_leaf *qn_plan_leaf_find(const qn_plan *p, const char *name);
@@ -185,9 +193,17 @@ qn_status qn_device_memory_need(qn_plan *p, qn_special *x, qn_error *error);
 qn_status qn_device_memory_home(qn_plan *p, qn_plan_leaf *leaf, qn_error *error); /* the newest of one leaf, to the host */
 qn_status qn_device_memory_fetch(qn_plan *p, const qn_special *x, qn_error *error);
 int qn_device_memory_holds(const qn_plan *p, qn_val value);
+/* Of the buffer, when a specialisation runs; of everything there is by now, on either side; an end to programs that the current one
+ * does not use, oldest first, until what is left is under the cap there and takes no more than `spare` here; how much that is. */
+uint64_t qn_device_memory_buffer(const qn_plan *p, const qn_special *x);
+qn_program_need qn_device_memory_held(const qn_plan *p);
+uint64_t qn_device_memory_make_way(qn_plan *p, uint64_t spare);
 
 /* segments.c */
 qn_status qn_segments_split(qn_plan *p, qn_special *x, qn_error *error);
+qn_status qn_segments_measure(qn_plan *p, qn_special *x, qn_error *error); /* nothing is allocated for it */
+qn_program_need qn_segments_held(const qn_special *x);
+void qn_segments_forget(qn_plan *p); /* what crosses has changed, in all specialisations */
 qn_status qn_segments_finish(qn_plan *p, qn_special *x, qn_error *error);
 qn_status qn_segment_run(qn_plan *p, qn_special *x, qn_segment *segment, qn_trace_ring *ring, qn_error *error);
 void qn_segment_host_writes(qn_plan *p, const qn_segment *segment); /* before one runs on the host */

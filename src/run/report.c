@@ -8,7 +8,7 @@ const qn_graph *qn_plan_graph(const qn_plan *p) { return p ? p->current->schedul
 
 /* What lies in memory now, of whichever specialisation. */
 static uint64_t held_bytes(const qn_plan *p) {
-    uint64_t total = qn_plan_sum(p->memory_bytes, qn_plan_packs_bytes(p, 0));
+    uint64_t total = qn_plan_sum(qn_plan_sum(p->memory_bytes, qn_plan_packs_bytes(p, 0)), qn_device_memory_held(p).host);
     for (size_t i = 0; i < p->leaves.n; i++)
         if (p->leaves.at[i].memory) total = qn_plan_sum(total, qn_plan_padded(p->leaves.at[i].capacity));
     return total;
@@ -18,8 +18,9 @@ qn_status qn_plan_describe(const qn_plan *p, qn_plan_totals *totals) {
     if (!p || !totals || totals->size != sizeof *totals) return QN_ARGUMENT;
     *totals = p->current->schedule->totals;
     totals->size = sizeof *totals;
-    totals->host_bytes = qn_plan_host_bytes(p, p->current->schedule);
+    qn_plan_count(p, p->current, totals);
     totals->held_bytes = held_bytes(p);
+    totals->device_held_bytes = qn_device_memory_held(p).device;
     return QN_OK;
 }
 

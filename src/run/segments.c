@@ -210,8 +210,8 @@ static int is_timed(const qn_plan *p) {
     return (p->is_traced || (p->flags & QN_PLAN_TIMED)) && (info.features & QN_DEVICE_TIMESTAMPS);
 }
 
-static qn_status make_program(qn_plan *p, qn_special *x, int number, const recipe *r, qn_error *error) {
-    qn_segment *g = &x->segments.at[number];
+static qn_program_options describe_program(const qn_plan *p, const qn_special *x, int number, const recipe *r) {
+    const qn_segment *g = &x->segments.at[number];
     int n = 0;
     for (int32_t i = g->first; i < g->end; i++) {
         const qn_plan_step *s = &x->schedule->steps.at[i];
@@ -225,26 +225,40 @@ static qn_status make_program(qn_plan *p, qn_special *x, int number, const recip
     if (number == last_on_device(x)) add_feed_steps(p, x, r->steps, r->tensors, &n);
     for (size_t i = 0; i < g->in.n; i++) range_of(x, &g->in.at[i], &r->in[i]);
     for (size_t i = 0; i < g->out.n; i++) range_of(x, &g->out.at[i], &r->out[i]);
-    qn_program_options o = {.arena_bytes = x->device.bytes,
-                            .arena = p->device_buffer,
-                            .n_steps = n,
-                            .steps = r->steps,
-                            .n_inputs = (int)g->in.n,
-                            .n_outputs = (int)g->out.n,
-                            .inputs = r->in,
-                            .outputs = r->out,
-                            .flags = is_timed(p) ? QN_PROGRAM_TIMED : 0};
-    qn_program_destroy(g->program);
-    g->program = NULL;
+    return (qn_program_options){.arena_bytes = x->device.bytes,
+                                .n_steps = n,
+                                .steps = r->steps,
+                                .n_inputs = (int)g->in.n,
+                                .n_outputs = (int)g->out.n,
+                                .inputs = r->in,
+                                .outputs = r->out,
+                                .flags = is_timed(p) ? QN_PROGRAM_TIMED : 0};
+}
+
+static qn_status measure_program(qn_plan *p, qn_special *x, int number, const recipe *r, qn_error *error) {
+    qn_program_options o = describe_program(p, x, number, r);
+    qn_program_need need;
+    QN_TRY(qn_program_measure(p->device, &o, &need, error));
+    x->device.need.device = qn_plan_sum(x->device.need.device, need.device);
+    x->device.need.host = qn_plan_sum(x->device.need.host, need.host);
+    return QN_OK;
+}
+
+static qn_status make_program(qn_plan *p, qn_special *x, int number, const recipe *r, qn_error *error) {
+    qn_segment *g = &x->segments.at[number];
+    qn_program_options o = describe_program(p, x, number, r);
+    o.arena = p->device_buffer;
     g->in_at = qn_arena_alloc(&x->schedule->arena, g->in.n + 1, sizeof *g->in_at);
     g->out_at = qn_arena_alloc(&x->schedule->arena, g->out.n + 1, sizeof *g->out_at);
-    g->times = o.flags ? qn_arena_alloc(&x->schedule->arena, (size_t)n, sizeof *g->times) : NULL;
+    g->times = o.flags ? qn_arena_alloc(&x->schedule->arena, (size_t)o.n_steps, sizeof *g->times) : NULL;
     if (!g->in_at || !g->out_at || (o.flags && !g->times))
         return qn_error_set(error, QN_NO_MEMORY, "no memory for a device's program");
     return qn_program_create(p->device, &o, &g->program, error);
 }
 
-static qn_status make_programs(qn_plan *p, qn_special *x, qn_arena *scratch, qn_error *error) {
+typedef qn_status (*program_fn)(qn_plan *p, qn_special *x, int number, const recipe *r, qn_error *error);
+
+static qn_status for_programs(qn_plan *p, qn_special *x, qn_arena *scratch, program_fn what, qn_error *error) {
     size_t n = x->schedule->graph->values.n, steps = x->schedule->steps.n + p->feeds.n;
     recipe r = {qn_arena_alloc(scratch, steps + 1, sizeof *r.steps), qn_arena_alloc(scratch, n + 1, sizeof *r.tensors),
                 qn_arena_alloc(scratch, n + 1, sizeof *r.in), qn_arena_alloc(scratch, n + 1, sizeof *r.out)};
@@ -255,24 +269,69 @@ static qn_status make_programs(qn_plan *p, qn_special *x, qn_arena *scratch, qn_
         r.tensors[v].size = x->schedule->slots[x->schedule->slots[v].root].bytes;
     }
     for (int i = 0; i < (int)x->segments.n; i++)
-        if (x->segments.at[i].on_device) QN_TRY(make_program(p, x, i, &r, error));
+        if (x->segments.at[i].on_device) QN_TRY(what(p, x, i, &r, error));
     return QN_OK;
+}
+
+/* The largest that may be copied outside a program: params on their way there; outputs that are read, and leaves that are changed there,
+ * on their way back. */
+static uint64_t largest_copy(const qn_plan *p, const qn_special *x) {
+    const qn_schedule *s = x->schedule;
+    uint64_t most = 0;
+    for (size_t i = 0; i < x->segments.n; i++)
+        for (size_t k = 0; k < x->segments.at[i].loads.n; k++) {
+            uint64_t bytes = s->slots[x->segments.at[i].loads.at[k].root].bytes;
+            if (bytes > most) most = bytes;
+        }
+    for (size_t i = 0; i < s->graph->outputs.n; i++) {
+        uint64_t bytes = s->slots[s->graph->outputs.at[i].value].bytes;
+        if (bytes > most) most = bytes;
+    }
+    for (size_t i = 0; i < p->leaves.n; i++) {
+        int changed = p->leaves.at[i].is_updated;
+        for (size_t k = 0; k < p->feeds.n; k++) changed |= p->feeds.at[k].leaf == (int32_t)i;
+        if (changed && p->leaves.at[i].capacity > most) most = p->leaves.at[i].capacity;
+    }
+    return most;
+}
+
+static qn_status measure(qn_plan *p, qn_special *x, qn_arena *scratch, qn_error *error) {
+    size_t n = x->schedule->graph->values.n;
+    follow f = {p, x, qn_arena_alloc(scratch, n, 1), qn_arena_alloc(scratch, n, sizeof(int32_t)), qn_arena_alloc(scratch, n, 1)};
+    x->feeds.n = 0;
+    if (!f.where || !f.writer || !f.host_reads || !QN_VEC_ROOM(&x->schedule->arena, &x->feeds, p->feeds.n + 1))
+        return qn_error_set(error, QN_NO_MEMORY, "no memory to plan %zu values", n);
+    x->feeds.n = p->feeds.n;
+    if (!follow_all(&f)) return qn_error_set(error, QN_NO_MEMORY, "no memory to plan %zu values", n);
+    x->device.need = (qn_program_need){0, 0};
+    QN_TRY(for_programs(p, x, scratch, measure_program, error));
+    uint64_t copy = x->schedule->totals.n_device ? largest_copy(p, x) : 0;
+    x->device.copies = copy < p->device->copy_most ? copy : p->device->copy_most;
+    return QN_OK;
+}
+
+qn_status qn_segments_measure(qn_plan *p, qn_special *x, qn_error *error) {
+    if (!p->device || x->device.known) return QN_OK;
+    qn_arena scratch;
+    qn_arena_init(&scratch, 0);
+    qn_status status = measure(p, x, &scratch, error);
+    qn_arena_destroy(&scratch);
+    x->device.known = status == QN_OK;
+    return status;
+}
+
+void qn_segments_forget(qn_plan *p) {
+    for (int i = 0; i < QN_PLAN_SPECIALS; i++)
+        if (p->specials[i]) p->specials[i]->device.ready = p->specials[i]->device.known = 0;
 }
 
 qn_status qn_segments_finish(qn_plan *p, qn_special *x, qn_error *error) {
     QN_TRY(qn_device_memory_need(p, x, error));
     if (x->device.ready) return QN_OK;
+    qn_segments_destroy(x); /* all of them first: old and new ones together were not measured */
     qn_arena scratch;
     qn_arena_init(&scratch, 0);
-    size_t n = x->schedule->graph->values.n;
-    follow f = {p, x, qn_arena_alloc(&scratch, n, 1), qn_arena_alloc(&scratch, n, sizeof(int32_t)),
-                qn_arena_alloc(&scratch, n, 1)};
-    qn_status status = QN_NO_MEMORY;
-    x->feeds.n = 0;
-    int room = f.where && f.writer && f.host_reads && QN_VEC_ROOM(&x->schedule->arena, &x->feeds, p->feeds.n + 1);
-    if (room) x->feeds.n = p->feeds.n;
-    if (room && follow_all(&f)) status = make_programs(p, x, &scratch, error);
-    else qn_error_set(error, status, "no memory to plan %zu values", n);
+    qn_status status = for_programs(p, x, &scratch, make_program, error);
     qn_arena_destroy(&scratch);
     x->device.ready = status == QN_OK;
     return status;
@@ -334,6 +393,16 @@ void qn_segments_failed(qn_plan *p, const qn_special *x) {
         qn_plan_leaf *l = &p->leaves.at[p->feeds.at[i].leaf];
         if (l->newest & QN_ON_HOST) l->newest = QN_ON_HOST;
     }
+}
+
+qn_program_need qn_segments_held(const qn_special *x) {
+    qn_program_need held = {0, 0};
+    for (size_t i = 0; i < x->segments.n; i++)
+        if (x->segments.at[i].program) {
+            held.device += x->segments.at[i].program->need.device;
+            held.host += x->segments.at[i].program->need.host;
+        }
+    return held;
 }
 
 void qn_segments_destroy(qn_special *x) {

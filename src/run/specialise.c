@@ -81,22 +81,49 @@ static uint64_t lent_bytes(const qn_plan *p) {
     return total;
 }
 
-uint64_t qn_plan_host_bytes(const qn_plan *p, const qn_schedule *s) {
-    return qn_plan_sum(qn_plan_sum(qn_plan_arena_bytes(s), qn_plan_leaf_bytes(p)), s->totals.packed_bytes);
+static uint64_t copy_bytes(const qn_plan *p, const qn_special *x) {
+    return x->device.copies > p->device_copies ? x->device.copies : p->device_copies;
+}
+
+static uint64_t staging_bytes(const qn_plan *p, const qn_special *x) {
+    return qn_plan_sum(x->device.need.host, copy_bytes(p, x));
+}
+
+uint64_t qn_plan_host_bytes(const qn_plan *p, const qn_special *x) {
+    uint64_t plain = qn_plan_sum(qn_plan_arena_bytes(x->schedule), qn_plan_leaf_bytes(p));
+    return qn_plan_sum(qn_plan_sum(plain, x->schedule->totals.packed_bytes), staging_bytes(p, x));
+}
+
+uint64_t qn_plan_device_bytes(const qn_plan *p, const qn_special *x) {
+    return qn_plan_sum(qn_device_memory_buffer(p, x), x->device.need.device);
+}
+
+void qn_plan_count(const qn_plan *p, const qn_special *x, qn_plan_totals *t) {
+    t->host_bytes = qn_plan_host_bytes(p, x);
+    t->device_bytes = qn_plan_device_bytes(p, x);
+    t->staging_bytes = staging_bytes(p, x);
+    t->device_scratch_bytes = x->device.need.device;
 }
 
 static qn_status check_cap(const qn_plan *p, qn_special *x, qn_error *error) {
     qn_plan_totals *t = &x->schedule->totals;
-    t->host_bytes = qn_plan_host_bytes(p, x->schedule);
-    t->device_bytes = x->device.bytes && x->device.bytes < p->device_most ? p->device_most : x->device.bytes;
+    qn_plan_count(p, x, t);
     if (!p->memory_cap || (t->host_bytes <= p->memory_cap && t->device_bytes <= p->memory_cap)) return QN_OK;
     return qn_error_set(
         error, QN_NO_MEMORY,
         "the plan needs %llu bytes on the host (arena %llu, params %llu of which %llu are lent, packed %llu, inputs "
-        "%llu, scratch %llu) and %llu on the device, the cap is %llu",
+        "%llu, scratch %llu, staging %llu) and %llu on the device (scratch %llu), the cap is %llu",
         (unsigned long long)t->host_bytes, (unsigned long long)t->arena_bytes, (unsigned long long)t->param_bytes,
         (unsigned long long)lent_bytes(p), (unsigned long long)t->packed_bytes, (unsigned long long)t->input_bytes,
-        (unsigned long long)t->scratch_bytes, (unsigned long long)t->device_bytes, (unsigned long long)p->memory_cap);
+        (unsigned long long)t->scratch_bytes, (unsigned long long)t->staging_bytes, (unsigned long long)t->device_bytes,
+        (unsigned long long)t->device_scratch_bytes, (unsigned long long)p->memory_cap);
+}
+
+qn_status qn_plan_fits(qn_plan *p, qn_special *x, qn_error *error) {
+    QN_TRY(qn_segments_measure(p, x, error));
+    QN_TRY(check_cap(p, x, error)); /* leaves may cost more than when it was made, and other things cross */
+    p->device_copies = copy_bytes(p, x);
+    return QN_OK;
 }
 
 static qn_status special_create(qn_plan *p, qn_special **special, qn_error *error) {
@@ -110,7 +137,6 @@ static qn_status special_create(qn_plan *p, qn_special **special, qn_error *erro
     if (status == QN_OK) status = match_leaves(p, x, error);
     if (status == QN_OK) find_updated(p, x);
     if (status == QN_OK) status = qn_segments_split(p, x, error);
-    if (status == QN_OK) status = check_cap(p, x, error);
     if (status == QN_OK) *special = x;
     else special_destroy(x);
     return status;
@@ -126,24 +152,30 @@ static int oldest(const qn_plan *p) {
     return at;
 }
 
+static void take_in(qn_plan *p, qn_special *x) {
+    int at = oldest(p);
+    if (p->device_has == p->specials[at]) p->device_has = NULL;
+    special_destroy(p->specials[at]);
+    p->specials[at] = x;
+    if (x->device.bytes > p->device_most) p->device_most = x->device.bytes;
+}
+
+/* One that does not fit leaves the plan as it was. */
 qn_status qn_plan_specialise(qn_plan *p, qn_error *error) {
-    qn_special *found = NULL;
+    qn_special *found = NULL, *before = p->current;
     for (int i = 0; i < QN_PLAN_SPECIALS && !found; i++)
         if (p->specials[i] && memcmp(p->specials[i]->symbols, p->symbols, sizeof p->symbols) == 0) found = p->specials[i];
-    if (!found) {
-        QN_TRY(special_create(p, &found, error));
-        int at = oldest(p);
-        if (p->device_has == p->specials[at]) p->device_has = NULL;
-        special_destroy(p->specials[at]);
-        p->specials[at] = found;
-        if (found->device.bytes > p->device_most) p->device_most = found->device.bytes;
-    } else QN_TRY(check_cap(p, found, error)); /* leaves may cost more than when it was made */
-    qn_special *before = p->current;
-    p->current = found;
-    if (qn_plan_feeds_check(p, error) != QN_OK) {
+    int is_new = !found;
+    if (is_new) QN_TRY(special_create(p, &found, error));
+    p->current = found; /* feeds are between its values */
+    qn_status status = qn_plan_feeds_check(p, error);
+    if (status == QN_OK) status = qn_plan_fits(p, found, error);
+    if (status != QN_OK) {
         p->current = before;
-        return QN_INVALID;
+        if (is_new) special_destroy(found);
+        return status;
     }
+    if (is_new) take_in(p, found);
     found->used = ++p->clock;
     p->is_stale = 0;
     p->memory_ready = 0;

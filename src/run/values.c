@@ -61,7 +61,8 @@ static uint64_t arena_excess(const qn_plan *p) {
 /* Under a cap what other specialisations left makes way. What this one needs by itself is not beyond the cap: that was seen before. */
 static void make_way(qn_plan *p) {
     if (!p->memory_cap) return;
-    uint64_t spare = p->memory_cap - qn_plan_host_bytes(p, p->current->schedule);
+    uint64_t spare = p->memory_cap - qn_plan_host_bytes(p, p->current);
+    spare -= qn_device_memory_make_way(p, spare);
     if (arena_excess(p) > spare) release_arena(p);
     qn_plan_packs_release(p, spare - arena_excess(p));
 }
@@ -81,6 +82,7 @@ static qn_status need_packs(qn_plan *p, qn_pool *pool, int *waiting, qn_error *e
 
 qn_status qn_plan_ready(qn_plan *p, qn_pool *pool, qn_error *error) {
     int waiting = 0;
+    QN_TRY(qn_plan_fits(p, p->current, error));
     QN_TRY(qn_plan_packs_list(p, error));
     make_way(p);
     QN_TRY(need_arena(p, error));
@@ -173,13 +175,13 @@ static qn_status find_for_set(qn_plan *p, const char *name, const qn_tensor *ten
 /* A leaf that the plan did not count is held against the cap; copies that no run needs now make way for it. */
 static qn_status check_leaf(qn_plan *p, const qn_plan_leaf *l, qn_error *error) {
     if (!p->memory_cap || qn_plan_leaf_costs(p, l)) return QN_OK;
-    uint64_t others = qn_plan_sum(qn_plan_host_bytes(p, p->current->schedule), arena_excess(p));
+    uint64_t others = qn_plan_sum(qn_plan_host_bytes(p, p->current), arena_excess(p));
     uint64_t all = qn_plan_sum(others, qn_plan_padded(l->capacity));
     if (all > p->memory_cap)
         return qn_error_set(error, QN_NO_MEMORY,
                             "'%s': a copy of its %llu bytes, beside the plan's %llu, is beyond the cap of %llu", l->name,
                             (unsigned long long)l->capacity, (unsigned long long)others, (unsigned long long)p->memory_cap);
-    qn_plan_packs_release(p, p->memory_cap - all);
+    qn_plan_packs_release(p, p->memory_cap - all - qn_device_memory_make_way(p, p->memory_cap - all));
     return QN_OK;
 }
 
@@ -304,8 +306,8 @@ qn_status qn_plan_keep(qn_plan *p, const char *output, qn_error *error) {
     if (is_kept(p, output)) return QN_OK;
     if (!QN_VEC_ROOM(&p->arena, &p->kept, 1)) return qn_error_set(error, QN_NO_MEMORY, "no memory to keep an output");
     p->kept.at[p->kept.n++] = qn_ir_string(p->graph, name->text);
-    for (int i = 0; i < QN_PLAN_SPECIALS; i++)
-        if (p->specials[i]) p->specials[i]->device.ready = 0;
+    qn_segments_forget(p);
+    (void)qn_segments_measure(p, p->current, NULL); /* for whoever asks what it takes now; a run looks again */
     p->memory_ready = 0;
     return QN_OK;
 }

@@ -148,6 +148,7 @@ typedef struct qn_vk_memory {
     VkDeviceMemory memory;
     uint64_t bytes, address;
     void *mapped;
+    int on_host;
 } qn_vk_memory;
 
 typedef struct qn_vk_pipeline {
@@ -179,6 +180,7 @@ typedef struct qn_vk_device {
     VkShaderModule modules[QN_VK_SHADERS_MAX];
     QN_VEC(qn_vk_pipeline) pipelines;
     qn_vk_memory staging; /* for single uploads and downloads, grown on demand */
+    uint64_t held[2];     /* bytes of all buffers there are: its own, the host's */
     qn_vulkan_fault fault;
     qn_vulkan_module_fn show;
     void *show_user;
@@ -281,6 +283,8 @@ qn_status qn_vk_cache_open(qn_vk_device *d, const char *folder, qn_error *error)
 void qn_vk_cache_store(qn_vk_device *d);
 
 /* vk_program.c */
+qn_status qn_vk_program_measure(qn_device *device, const qn_program_options *o, const qn_checked_step *steps,
+                                qn_program_need *need, qn_error *error);
 qn_status qn_vk_program_create(qn_device *device, const qn_program_options *o, const qn_checked_step *steps, qn_program **program,
                                qn_error *error);
 void qn_vk_program_destroy(qn_program *program);

@@ -45,15 +45,22 @@ static void buffer_destroy(qn_device_buffer *buffer) {
     memory.release(memory.user, b, sizeof *b);
 }
 
-static qn_status need_staging(qn_vk_device *d, qn_error *error) {
-    return d->staging.mapped ? QN_OK : qn_vk_memory_create(d, STAGING_BYTES, QN_VK_ON_HOST, &d->staging, error);
-}
-
 static uint64_t piece(uint64_t bytes, uint64_t done) { return bytes - done < STAGING_BYTES ? bytes - done : STAGING_BYTES; }
+
+/* It grows with the copies and stays: a device that moves little has little of the host's memory. */
+static qn_status need_staging(qn_vk_device *d, uint64_t bytes, qn_error *error) {
+    if (piece(bytes, 0) <= d->base.copy_held) return QN_OK;
+    d->vk.DeviceWaitIdle(d->handle); /* nobody knows what a copy that was given up still does */
+    qn_vk_memory_destroy(d, &d->staging);
+    d->base.copy_held = 0;
+    QN_TRY(qn_vk_memory_create(d, piece(bytes, 0), QN_VK_ON_HOST, &d->staging, error));
+    d->base.copy_held = d->staging.bytes;
+    return QN_OK;
+}
 
 static qn_status upload(qn_device_buffer *buffer, uint64_t offset, const void *from, uint64_t bytes, qn_error *error) {
     qn_vk_device *d = (qn_vk_device *)buffer->device;
-    QN_TRY(need_staging(d, error));
+    QN_TRY(need_staging(d, bytes, error));
     for (uint64_t done = 0; done < bytes; done += STAGING_BYTES) {
         memcpy(d->staging.mapped, (const char *)from + done, (size_t)piece(bytes, done));
         QN_TRY(qn_vk_copy(d, &d->staging, 0, &((qn_vk_buffer *)buffer)->memory, offset + done, piece(bytes, done), error));
@@ -63,7 +70,7 @@ static qn_status upload(qn_device_buffer *buffer, uint64_t offset, const void *f
 
 static qn_status download(qn_device_buffer *buffer, uint64_t offset, void *to, uint64_t bytes, qn_error *error) {
     qn_vk_device *d = (qn_vk_device *)buffer->device;
-    QN_TRY(need_staging(d, error));
+    QN_TRY(need_staging(d, bytes, error));
     for (uint64_t done = 0; done < bytes; done += STAGING_BYTES) {
         QN_TRY(qn_vk_copy(d, &((qn_vk_buffer *)buffer)->memory, offset + done, &d->staging, 0, piece(bytes, done), error));
         memcpy((char *)to + done, d->staging.mapped, (size_t)piece(bytes, done));
@@ -78,6 +85,7 @@ static const qn_device_vtable calls = {.destroy = destroy,
                                        .buffer_destroy = buffer_destroy,
                                        .upload = upload,
                                        .download = download,
+                                       .program_measure = qn_vk_program_measure,
                                        .program_create = qn_vk_program_create,
                                        .program_destroy = qn_vk_program_destroy,
                                        .program_run = qn_vk_program_run,
@@ -130,6 +138,7 @@ qn_status qn_vulkan_open(const qn_vulkan_options *options, qn_device **device, q
     if (!d) return qn_error_set(error, QN_NO_MEMORY, "no memory for a device's record");
     memset(d, 0, sizeof *d);
     d->base.calls = &calls;
+    d->base.copy_most = STAGING_BYTES;
     d->forced_tile = -1;
     qn_arena_init(&d->arena, 0);
     qn_status status = open_device(d, options ? options : &first, error);
@@ -156,4 +165,5 @@ void qn_vulkan_show_modules(qn_device *device, qn_vulkan_module_fn show, void *u
     ((qn_vk_device *)device)->show_user = user;
 }
 int qn_vulkan_pipelines(const qn_device *device) { return (int)((const qn_vk_device *)device)->pipelines.n; }
+uint64_t qn_vulkan_held(const qn_device *device, int on_host) { return ((const qn_vk_device *)device)->held[on_host != 0]; }
 int qn_vulkan_barriers(const qn_program *program) { return ((const qn_vk_program *)program)->n_barriers; }

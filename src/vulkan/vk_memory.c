@@ -37,6 +37,7 @@ static qn_status take_memory(qn_vk_device *d, qn_vk_place place, qn_vk_memory *m
     if (d->fault == QN_VULKAN_FAULT_NO_MEMORY) d->fault = QN_VULKAN_FAULT_NONE;
     else r = d->vk.AllocateMemory(d->handle, &info, NULL, &m->memory);
     if (r != VK_SUCCESS) return qn_vk_fail(d, "vkAllocateMemory", r, error);
+    d->held[m->on_host] += m->bytes;
     QN_VK_TRY(d, BindBufferMemory(d->handle, m->buffer, m->memory, 0), error);
     VkBufferDeviceAddressInfo where = {.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO, .buffer = m->buffer};
     m->address = d->vk.GetBufferDeviceAddress(d->handle, &where);
@@ -48,6 +49,7 @@ qn_status qn_vk_memory_create(qn_vk_device *d, uint64_t bytes, qn_vk_place place
     memset(m, 0, sizeof *m);
     if (d->lost) return qn_error_set(error, QN_DEVICE, "%s was lost: open it again", d->facts.info.name);
     m->bytes = bytes ? bytes : 4;
+    m->on_host = place == QN_VK_ON_HOST;
     if (d->facts.max_allocation && m->bytes > d->facts.max_allocation)
         return qn_error_set(error, QN_DEVICE, "%s gives at most %llu bytes at once, %llu are needed", d->facts.info.name,
                             (unsigned long long)d->facts.max_allocation, (unsigned long long)m->bytes);
@@ -62,6 +64,9 @@ qn_status qn_vk_memory_create(qn_vk_device *d, uint64_t bytes, qn_vk_place place
 
 void qn_vk_memory_destroy(qn_vk_device *d, qn_vk_memory *m) {
     if (m->buffer) d->vk.DestroyBuffer(d->handle, m->buffer, NULL);
-    if (m->memory) d->vk.FreeMemory(d->handle, m->memory, NULL); /* unmaps it too */
+    if (m->memory) {
+        d->vk.FreeMemory(d->handle, m->memory, NULL); /* unmaps it too */
+        d->held[m->on_host] -= m->bytes;
+    }
     memset(m, 0, sizeof *m);
 }

@@ -154,11 +154,34 @@ static qn_status record_transfer(recording *r, VkCommandBuffer c, const qn_devic
 
 /* ---- Making */
 
+/* In staging. */
+static uint64_t room_for(const qn_device_range *r) {
+    return (r->bytes + QN_VK_BLOCK_ALIGN - 1) / QN_VK_BLOCK_ALIGN * QN_VK_BLOCK_ALIGN;
+}
+
+/* What the steps take, counted as when they are recorded, for which no address is needed. */
+static qn_status measure(recording *r, qn_program_need *need, qn_error *error) {
+    qn_vk_pack ignored;
+    r->block_used = QN_VK_BLOCK_ALIGN; /* the status word has a line to itself */
+    for (int i = 0; i < r->o->n_steps; i++) QN_TRY(translate(r, i, 0, &ignored, error));
+    *need = (qn_program_need){r->block_used + r->scratch_most, 0};
+    for (int i = 0; i < r->o->n_inputs; i++) need->host += room_for(&r->o->inputs[i]);
+    for (int i = 0; i < r->o->n_outputs; i++) need->host += room_for(&r->o->outputs[i]);
+    return QN_OK;
+}
+
+qn_status qn_vk_program_measure(qn_device *device, const qn_program_options *o, const qn_checked_step *steps,
+                                qn_program_need *need, qn_error *error) {
+    qn_vk_dispatch list[QN_VK_DISPATCHES];
+    recording r = {.d = (qn_vk_device *)device, .o = o, .steps = steps, .list = list};
+    return measure(&r, need, error);
+}
+
 static uint64_t place_ranges(const qn_device_range *from, int n, qn_device_range *ranges, uint64_t *at, uint64_t end) {
     for (int i = 0; i < n; i++) {
         ranges[i] = from[i];
         at[i] = end;
-        end += (from[i].bytes + QN_VK_BLOCK_ALIGN - 1) / QN_VK_BLOCK_ALIGN * QN_VK_BLOCK_ALIGN;
+        end += room_for(&from[i]);
     }
     return end;
 }
@@ -212,10 +235,8 @@ static qn_status take_commands(recording *r, qn_error *error) {
 
 static qn_status fill_program(recording *r, qn_error *error) {
     qn_vk_program *p = r->p;
-    qn_vk_pack ignored;
     QN_TRY(take_records(r, error));
-    r->block_used = QN_VK_BLOCK_ALIGN; /* the status word has a line to itself */
-    for (int i = 0; i < r->o->n_steps; i++) QN_TRY(translate(r, i, 0, &ignored, error));
+    QN_TRY(measure(r, &p->base.need, error));
     QN_TRY(take_device_memory(r, error));
     QN_TRY(take_commands(r, error));
     QN_TRY(record_steps(r, error));
@@ -235,7 +256,7 @@ qn_status qn_vk_program_create(qn_device *device, const qn_program_options *o, c
     if (!p) return qn_error_set(error, QN_NO_MEMORY, "no memory for a program");
     memset(p, 0, sizeof *p);
     qn_arena_init(&p->memory, 0);
-    p->base = (qn_program){device, o->arena_bytes, o->n_steps, o->n_inputs, o->n_outputs};
+    p->base = (qn_program){device, o->arena_bytes, o->n_steps, o->n_inputs, o->n_outputs, {0, 0}};
     recording r = {.d = (qn_vk_device *)device, .p = p, .o = o, .steps = steps};
     qn_status status = fill_program(&r, error);
     if (status == QN_OK) *program = &p->base;

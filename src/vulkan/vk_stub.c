@@ -57,6 +57,11 @@ int qn_vulkan_pipelines(const qn_device *device) {
     (void)device;
     return 0;
 }
+uint64_t qn_vulkan_held(const qn_device *device, int on_host) {
+    (void)device;
+    (void)on_host;
+    return 0;
+}
 int qn_vulkan_barriers(const qn_program *program) {
     (void)program;
     return 0;

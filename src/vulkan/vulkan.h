@@ -53,6 +53,8 @@ void qn_vulkan_show_modules(qn_device *device, qn_vulkan_module_fn show, void *u
 /* Pipelines made since the device was opened, barriers in a program: what tests count. */
 int qn_vulkan_pipelines(const qn_device *device);
 int qn_vulkan_barriers(const qn_program *program);
+/* Bytes of all buffers there are at the moment, in the device's memory or the host's. */
+uint64_t qn_vulkan_held(const qn_device *device, int on_host);
 
 /* Number of ops with at least one kernel; whether an op has one. */
 int qn_vulkan_op_count(void);
