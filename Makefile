@@ -1,6 +1,5 @@
 # A short way in; CMakeLists.txt and CMakePresets.json do the work. `make demo` or `make test` is all a newcomer needs.
 PREFIX ?= /usr/local
-SOURCES = $(shell find include src apps tests $(wildcard fuzz) -name '*.c' -o -name '*.h')
 TIDY = $(shell find src apps tests -name '*.c' -not -path 'tests/install/*')
 
 all:
@@ -31,14 +30,14 @@ bench: all
 	build/quern bench dispatch
 
 lint: bootstrap all
-	clang-format --dry-run -Werror $(SOURCES)
+	tools/check_format.sh
 	printf '%s\n' $(TIDY) | xargs -P "$$(nproc)" -n 1 clang-tidy -p build --quiet
 	python3 tools/check_layers.py
 	python3 tools/check_size.py
 	tools/check_symbols.sh build
 
 format:
-	clang-format -i $(SOURCES)
+	tools/check_format.sh --fix
 
 install: all
 	cmake --install build --prefix $(PREFIX)

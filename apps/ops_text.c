@@ -34,8 +34,11 @@ char *ops_slots_text(const qn_slot_info *slots, int n, char *text, size_t size) 
     text[0] = 0;
     for (int i = 0; i < n; i++) {
         if (n > MOST && i == 2) i = n - 1;
-        append(text, size, "%s%s%s", !i ? "" : n > MOST && i == n - 1 ? " ... " : ", ", slots[i].name,
-               slots[i].flags & QN_SLOT_OPTIONAL ? "?" : "");
+        append(text, size, "%s%s%s",
+               !i                       ? ""
+               : n > MOST && i == n - 1 ? " ... "
+                                        : ", ",
+               slots[i].name, slots[i].flags & QN_SLOT_OPTIONAL ? "?" : "");
     }
     return text;
 }

@@ -37,7 +37,8 @@ int main(void) {
     qn_plan *plan; /* whatever went wrong above is said here, once */
     if (qn_plan_create(g, NULL, &plan, &error) != QN_OK) return printf("%s\n", error.text), 1;
     for (int i = 0; i < 3; i++) {
-        for (int k = 0; k < 2 * HIDDEN; k++) start[i][k] = (float)((random = random * 1103515245u + 12345u) >> 16 & 1023) / 512 - 1;
+        for (int k = 0; k < 2 * HIDDEN; k++)
+            start[i][k] = (float)((random = random * 1103515245u + 12345u) >> 16 & 1023) / 512 - 1;
         if (!set(plan, names[i], 2, shapes[i], start[i], sizeof(float) * (size_t)(shapes[i][0] * shapes[i][1]))) return 1;
     }
     set(plan, "rate", 1, (int64_t[]){2}, (float[]){0.2f, 0}, 2 * sizeof(float));

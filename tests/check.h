@@ -121,8 +121,8 @@ void qc_arena_reset(void);
 void qc_arena_free(void);
 size_t qc_arena_used(void);
 int qc_arena_contains(const void *p);
-void qc_arena_keep(void);   /* remember all bytes, to run the same request again */
-void qc_arena_rewind(void); /* what was kept, as it was */
+void qc_arena_keep(void);                   /* remember all bytes, to run the same request again */
+void qc_arena_rewind(void);                 /* what was kept, as it was */
 void qc_guard(void);                        /* remember all bytes; under AddressSanitizer also poison the red zones */
 void qc_unguard(void);                      /* lift the poison */
 void qc_allow(const void *p, size_t bytes); /* these bytes may have changed */
@@ -153,7 +153,7 @@ typedef struct qc_built {
     qn_tensor src[QN_MAX_SRC], dst[QN_MAX_DST];
     int given_dst[QN_MAX_DST];
     int rank[QN_MAX_DST]; /* of destinations, as inferred */
-    void *attr; /* in the arena, like every buffer */
+    void *attr;           /* in the arena, like every buffer */
     qn_status inferred;
     qn_result result;
     const char *trouble; /* the case itself could not be built */

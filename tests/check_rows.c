@@ -100,7 +100,10 @@ int qc_mode_list(void) {
             if (cases[k].op == op) n[cases[k].kind]++;
         for (int k = 0; k < 3; k++) totals[k] += n[k];
         printf("%-26s %-12s %7d %7d %5d %6d %7d%s\n", info->name, info->family, n[QC_ACCEPT], n[QC_REJECT], n[QC_GOLD],
-               info->n_attr, qn_subop_count(op), n[QC_ACCEPT] ? "" : info->n_body ? "   runs in a plan only" : "   no accepting case");
+               info->n_attr, qn_subop_count(op),
+               n[QC_ACCEPT]   ? ""
+               : info->n_body ? "   runs in a plan only"
+                              : "   no accepting case");
         missing += !n[QC_ACCEPT] && !info->n_body;
         for (int k = 0; qc_set.verbose && k < n_cases; k++)
             if (cases[k].op == op)

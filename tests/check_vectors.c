@@ -154,7 +154,8 @@ int qn_check_vectors(const char *dir, int verbose) {
     char *line = malloc(LINE_MAX_BYTES);
     qn_vec_case *c = malloc(sizeof *c);
     if (index && s.data_fd >= 0) {
-        if (!line || !c || qn_context_create(&by_reference, &s.context) != QN_OK) failed = give_up(&s, "there is not enough memory");
+        if (!line || !c || qn_context_create(&by_reference, &s.context) != QN_OK)
+            failed = give_up(&s, "there is not enough memory");
         else failed = replay_index(&s, index, line, c);
     }
     qn_context_destroy(s.context);

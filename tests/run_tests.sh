@@ -199,6 +199,11 @@ cross_tests() {
 
 run layers python3 tools/check_layers.py
 run sizes python3 tools/check_size.py
+if formatter=$(tools/check_format.sh --which); then
+    run format tools/check_format.sh
+else
+    skip format "$formatter"
+fi
 run plain-core tests/check_plain_core.sh
 # Two lanes of about the same length, because the long checks use one core each.
 {

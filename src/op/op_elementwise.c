@@ -113,9 +113,7 @@ static double f_clamp(double x, const void *p) {
     return qn_clamp(x, (double)at->min, (double)at->max);
 }
 
-static double f_leaky_relu(double x, const void *p) {
-    return qn_leaky_relu(x, (double)((const qn_attr_leaky_relu *)p)->slope);
-}
+static double f_leaky_relu(double x, const void *p) { return qn_leaky_relu(x, (double)((const qn_attr_leaky_relu *)p)->slope); }
 
 static double f_silu_back(double g, double x, const void *p) {
     (void)p;
