@@ -11,6 +11,8 @@
 #include "app_profile.h"
 #include "mnist.h"
 #include "net.h"
+#include "splitmix.h"
+#include "train_params.h"
 #include "train_stories.h"
 
 static const char
@@ -47,60 +49,17 @@ typedef struct trainer {
     app_profile profile;
 } trainer;
 
-/* splitmix64: the same numbers everywhere. */
-static uint64_t next_random(uint64_t *state) {
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
-}
-
-static int fail(const char *what, const qn_error *error) {
-    fprintf(stderr, "quern train: %s: %s\n", what, error->text);
-    return 0;
-}
-
-/* ---- Params */
+static int fail(const char *what, const qn_error *error) { return train_fail(what, error->text); }
 
 static int set_floats(qn_plan *plan, const char *name, int rank, const int64_t *shape, const float *data, size_t n) {
-    qn_tensor t;
-    qn_error error = {QN_OK, ""};
-    qn_tensor_init(&t, QN_DTYPE_F32, rank, shape, (void *)(uintptr_t)data, n * sizeof *data);
-    return qn_plan_set(plan, name, &t, &error) == QN_OK || fail(name, &error);
+    return train_set(plan, name, QN_DTYPE_F32, rank, shape, data, n * sizeof *data);
 }
 
-static int start_params(trainer *r) {
-    for (int i = 0; i < r->train->n_params; i++) {
-        const net_param *p = &r->train->params[i];
-        size_t n = 1;
-        char name[160];
-        for (int k = 0; k < p->rank; k++) n *= (size_t)p->shape[k];
-        float *w = calloc(n, sizeof *w);
-        int good = w != NULL;
-        for (int k = 0; good && k < 2; k++) {
-            snprintf(name, sizeof name, "%s.%c", p->name, k ? 'v' : 'm');
-            good = set_floats(r->step, name, p->rank, p->shape, w, n);
-        }
-        for (size_t k = 0; good && k < n; k++)
-            w[k] = p->spread > 0 ? p->spread * ((float)(next_random(&r->random) >> 40) * 0x1p-23f - 1.0f) : p->fill;
-        good = good && set_floats(r->step, p->name, p->rank, p->shape, w, n);
-        free(w);
-        if (!good) return 0;
-    }
-    return 1;
-}
-
-/* Each param as the last step left it, into the plan that only looks. */
 static int copy_params(trainer *r, uint64_t *hash) {
-    qn_error error = {QN_OK, ""};
     *hash = UINT64_C(0xcbf29ce484222325);
     for (int i = 0; i < r->train->n_params; i++) {
-        const net_param *p = &r->train->params[i];
         qn_tensor t;
-        char name[160];
-        snprintf(name, sizeof name, "%s'", p->name);
-        if (qn_plan_output(r->step, name, &t, &error) != QN_OK) return fail(name, &error);
-        if (qn_plan_set(r->look, p->name, &t, &error) != QN_OK) return fail(p->name, &error);
+        if (!train_hand_on(&r->train->params[i], r->step, r->look, &t)) return 0;
         const unsigned char *bytes = (const unsigned char *)t.data + t.offset;
         for (int64_t k = 0; k < 4 * qn_tensor_count(&t); k++) *hash = (*hash ^ bytes[k]) * UINT64_C(0x100000001b3);
     }
@@ -134,7 +93,7 @@ static int set_hyper(trainer *r, long steps) {
 static void shuffle(trainer *r, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) r->order[i] = i;
     for (uint32_t i = n; i > 1; i--) {
-        uint32_t k = (uint32_t)(next_random(&r->random) % i), t = r->order[i - 1];
+        uint32_t k = (uint32_t)(splitmix(&r->random) % i), t = r->order[i - 1];
         r->order[i - 1] = r->order[k];
         r->order[k] = t;
     }
@@ -242,7 +201,8 @@ static int prepare(trainer *r, const options *o, qn_device *device, qn_pool *poo
     if (app_profile_begin(&r->profile, o->profile) != APP_OK) return 0;
     if (app_profile_attach(&r->profile, r->context, "train") != APP_OK) return 0;
     if (o->device && app_profile_device(&r->profile, "vulkan", device_index(o->device)) != APP_OK) return 0;
-    return build(&r->train, 1, device, &r->step) && build(&r->test, 0, NULL, &r->look) && start_params(r);
+    return build(&r->train, 1, device, &r->step) && build(&r->test, 0, NULL, &r->look) &&
+           train_start(r->train, r->step, &r->random);
 }
 
 static void finish(trainer *r) {

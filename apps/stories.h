@@ -12,8 +12,6 @@
 
 enum { STORY_BYTES = 2048 }; /* no story is longer */
 
-/* splitmix64: the same numbers everywhere. */
-uint64_t story_random(uint64_t *state);
 /* The next story, with a zero behind it; its length. */
 size_t story_tell(uint64_t *state, char text[STORY_BYTES]);
 

@@ -2,6 +2,7 @@
  * put in their places, so that what was lost in the second line is what is found in the sixth. */
 #include <string.h>
 
+#include "splitmix.h"
 #include "stories.h"
 
 typedef enum story_beat {
@@ -86,14 +87,7 @@ typedef struct story {
     qn_text choice[SLOTS];
 } story;
 
-uint64_t story_random(uint64_t *state) {
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
-}
-
-static uint64_t below(story *s, uint64_t n) { return story_random(s->random) % n; }
+static uint64_t below(story *s, uint64_t n) { return splitmix(s->random) % n; }
 
 static void put(story *s, char c) {
     if (s->article && c != ' ') {

@@ -10,7 +10,9 @@
 #include "app.h"
 #include "app_profile.h"
 #include "lm.h"
+#include "splitmix.h"
 #include "stories.h"
+#include "train_params.h"
 #include "train_stories.h"
 
 static const char help[] =
@@ -47,68 +49,31 @@ typedef struct trainer {
     FILE *curve;
 } trainer;
 
-static int fail(const char *what, const char *text) {
-    fprintf(stderr, "quern train: %s: %s\n", what, text);
-    return 0;
-}
-
-static int set(qn_plan *plan, const char *name, qn_dtype dtype, int rank, const int64_t *shape, const void *data, size_t bytes) {
-    qn_tensor t;
-    qn_error error = {QN_OK, ""};
-    qn_tensor_init(&t, dtype, rank, shape, (void *)(uintptr_t)data, bytes);
-    return qn_plan_set(plan, name, &t, &error) == QN_OK || fail(name, error.text);
-}
-
 /* ---- Params */
 
 /* The weights of a file that an earlier training wrote, over those that chance gave. */
 static int read_params(trainer *r, const char *path) {
     qn_file *file;
     qn_error error;
-    if (qn_file_open(path, NULL, &file, &error) != QN_OK) return fail(path, error.text);
+    if (qn_file_open(path, NULL, &file, &error) != QN_OK) return train_fail(path, error.text);
     int good = 1;
     for (int i = 0; i < r->train->n_params && good; i++) {
         const char *name = r->train->params[i].name;
         qn_file_tensor t;
-        good = qn_file_entry(file, qn_file_find(file, QN_FILE_TENSORS, name), &t) == QN_OK || fail(name, "is not in the file");
-        good = good && (qn_plan_set(r->step, name, &t.tensor, &error) == QN_OK || fail(name, error.text));
+        good = qn_file_entry(file, qn_file_find(file, QN_FILE_TENSORS, name), &t) == QN_OK ||
+               train_fail(name, "is not in the file");
+        good = good && (qn_plan_set(r->step, name, &t.tensor, &error) == QN_OK || train_fail(name, error.text));
     }
     qn_file_close(file);
     return good;
 }
 
-static int start_params(trainer *r, uint64_t random) {
-    for (int i = 0; i < r->train->n_params; i++) {
-        const net_param *p = &r->train->params[i];
-        size_t n = 1;
-        char name[80];
-        for (int k = 0; k < p->rank; k++) n *= (size_t)p->shape[k];
-        float *w = calloc(n, sizeof *w);
-        int good = w != NULL;
-        for (int k = 0; good && k < 2; k++) {
-            snprintf(name, sizeof name, "%s.%c", p->name, k ? 'v' : 'm');
-            good = set(r->step, name, QN_DTYPE_F32, p->rank, p->shape, w, n * sizeof *w);
-        }
-        for (size_t k = 0; good && k < n; k++)
-            w[k] = p->spread > 0 ? p->spread * ((float)(story_random(&random) >> 40) * 0x1p-23f - 1.0f) : p->fill;
-        good = good && set(r->step, p->name, QN_DTYPE_F32, p->rank, p->shape, w, n * sizeof *w);
-        free(w);
-        if (!good) return 0;
-    }
-    return 1;
-}
-
-/* Each param as the last step left it, into the plan that only looks. */
 static int copy_params(trainer *r, uint64_t *hash) {
-    qn_error error = {QN_OK, ""};
     model_hash h;
     model_hash_begin(&h);
     for (int i = 0; i < r->train->n_params; i++) {
         qn_tensor t;
-        char name[80];
-        snprintf(name, sizeof name, "%s'", r->train->params[i].name);
-        if (qn_plan_output(r->step, name, &t, &error) != QN_OK) return fail(name, error.text);
-        if (qn_plan_set(r->look, r->train->params[i].name, &t, &error) != QN_OK) return fail(name, error.text);
+        if (!train_hand_on(&r->train->params[i], r->step, r->look, &t)) return 0;
         model_hash_add(&h, (const char *)t.data + t.offset, (uint64_t)qn_tensor_count(&t) * sizeof(float));
     }
     *hash = model_hash_value(&h);
@@ -124,8 +89,8 @@ static int set_batch(qn_plan *plan, const int32_t *ids) {
         tokens[i] = ids[i / STORY_CONTEXT * ONE + i % STORY_CONTEXT];
         labels[i] = ids[i / STORY_CONTEXT * ONE + i % STORY_CONTEXT + 1];
     }
-    return set(plan, "tokens", QN_DTYPE_I32, 1, (int64_t[]){ROWS}, tokens, sizeof tokens) &&
-           set(plan, "labels", QN_DTYPE_I32, 1, (int64_t[]){ROWS}, labels, sizeof labels);
+    return train_set(plan, "tokens", QN_DTYPE_I32, 1, (int64_t[]){ROWS}, tokens, sizeof tokens) &&
+           train_set(plan, "labels", QN_DTYPE_I32, 1, (int64_t[]){ROWS}, labels, sizeof labels);
 }
 
 /* A sequence begins with the beginning of a tale. */
@@ -146,21 +111,21 @@ static int set_hyper(trainer *r, const options *o, int64_t step) {
     float hyper[7] = {(float)rate_at(o, step), 0.9f, 0.98f, 1e-8f, 0.05f, 0, 0};
     hyper[5] = (float)(1 / (1 - pow(0.9, (double)step)));
     hyper[6] = (float)(1 / (1 - pow(0.98, (double)step)));
-    return set(r->step, "hyper", QN_DTYPE_F32, 1, (int64_t[]){7}, hyper, sizeof hyper);
+    return train_set(r->step, "hyper", QN_DTYPE_F32, 1, (int64_t[]){7}, hyper, sizeof hyper);
 }
 
 static int run_loss(qn_plan *plan, qn_context *context, double *loss) {
     qn_error error = {QN_OK, ""};
     qn_tensor t;
-    if (qn_plan_run(plan, context, &error) != QN_OK) return fail("step", error.text);
-    if (qn_plan_output(plan, "loss", &t, &error) != QN_OK) return fail("loss", error.text);
+    if (qn_plan_run(plan, context, &error) != QN_OK) return train_fail("step", error.text);
+    if (qn_plan_output(plan, "loss", &t, &error) != QN_OK) return train_fail("loss", error.text);
     *loss = *(const float *)(const void *)((const char *)t.data + t.offset);
-    return isfinite(*loss) || fail("loss", "it is not finite; a smaller --rate may help");
+    return isfinite(*loss) || train_fail("loss", "it is not finite; a smaller --rate may help");
 }
 
 static int one_step(trainer *r, const options *o, int64_t step, double *loss) {
     qn_error error = {QN_OK, ""};
-    if (qn_record_step(r->context, &error) != QN_OK) return fail("recording", error.text);
+    if (qn_record_step(r->context, &error) != QN_OK) return train_fail("recording", error.text);
     qn_record_loader_begin(r->context, "stories");
     int good = fill(r, &r->tales, r->ids, STORY_BATCH) && set_batch(r->step, r->ids);
     qn_record_loader_end(r->context);
@@ -171,14 +136,14 @@ static int train(trainer *r, const options *o) {
     double sum = 0, loss = 0;
     int64_t from = 0;
     for (int64_t step = 1; step <= o->steps; step++) {
-        if (*model_stopped()) return fail("training", "stopped; nothing was written");
+        if (*model_stopped()) return train_fail("training", "stopped; nothing was written");
         if (!one_step(r, o, step, &loss)) return 0;
         sum += loss;
         if (step % EVERY && step != o->steps) continue;
         sum /= (double)(step - from);
         if (r->curve &&
             (fprintf(r->curve, "%lld,%.6f,%.4f\n", (long long)step, rate_at(o, step), sum) < 0 || fflush(r->curve) != 0))
-            return fail(o->curve, "could not be written");
+            return train_fail(o->curve, "could not be written");
         if (step % (10 * EVERY) == 0 || step == o->steps) fprintf(stderr, "step %lld: loss %.4f\n", (long long)step, sum);
         from = step;
         sum = 0;
@@ -205,7 +170,7 @@ static int export(trainer *r, const options *o, double loss) {
     if (!story_export(o->out, r->train, r->step, &r->words)) return 0;
     if (!story_file_loss(o->out, r->context, r->check, CHECKS * STORY_BATCH, &again)) return 0;
     printf("%s: loss %.5f when opened as a model, %.5f by the graph that was trained\n", o->out, again, loss);
-    return fabs(again - loss) < 1e-4 || fail(o->out, "the file is not the model that was trained");
+    return fabs(again - loss) < 1e-4 || train_fail(o->out, "the file is not the model that was trained");
 }
 
 /* ---- The command */
@@ -213,13 +178,13 @@ static int export(trainer *r, const options *o, double loss) {
 static int build(net **n, int64_t words, int with_steps, qn_plan **plan) {
     qn_error error = {QN_OK, ""};
     *n = calloc(1, sizeof **n);
-    if (!*n || qn_graph_create(0, &(*n)->graph) != QN_OK) return fail("graph", "no memory");
+    if (!*n || qn_graph_create(0, &(*n)->graph) != QN_OK) return train_fail("graph", "no memory");
     if (!net_stories(*n, words, with_steps)) {
         qn_graph_error((*n)->graph, &error);
-        return fail("graph", error.text);
+        return train_fail("graph", error.text);
     }
     qn_plan_options o = {.size = sizeof o};
-    return qn_plan_create((*n)->graph, &o, plan, &error) == QN_OK || fail("plan", error.text);
+    return qn_plan_create((*n)->graph, &o, plan, &error) == QN_OK || train_fail("plan", error.text);
 }
 
 /* Whether the model can be written there: better known before the training than behind it. */
@@ -227,24 +192,24 @@ static int can_write(const char *path) {
     qn_writer *writer;
     qn_error error;
     if (!path) return 1;
-    if (qn_writer_create(path, &writer, &error) != QN_OK) return fail("the model", error.text);
+    if (qn_writer_create(path, &writer, &error) != QN_OK) return train_fail("the model", error.text);
     qn_writer_finish(writer, 0, &error);
     return 1;
 }
 
 static int prepare(trainer *r, const options *o) {
     uint64_t random = (uint64_t)o->seed;
-    r->tales = story_random(&random);
-    if (qn_pool_create((int)o->threads, &r->pool) != QN_OK) return fail("threads", "there is no such pool");
+    r->tales = splitmix(&random);
+    if (qn_pool_create((int)o->threads, &r->pool) != QN_OK) return train_fail("threads", "there is no such pool");
     qn_context_options context = {.size = sizeof context, .pool = r->pool};
-    if (qn_context_create(&context, &r->context) != QN_OK) return fail("context", "no memory");
+    if (qn_context_create(&context, &r->context) != QN_OK) return train_fail("context", "no memory");
     if (!can_write(o->out) || !story_vocab_make(&r->words)) return 0;
-    if (o->curve && !(r->curve = fopen(o->curve, "w"))) return fail(o->curve, strerror(errno));
+    if (o->curve && !(r->curve = fopen(o->curve, "w"))) return train_fail(o->curve, strerror(errno));
     if (r->curve) fprintf(r->curve, "step,rate,loss\n");
     if (app_profile_begin(&r->profile, o->profile) != APP_OK) return 0;
     if (app_profile_attach(&r->profile, r->context, "train") != APP_OK) return 0;
-    return build(&r->train, r->words.n, 1, &r->step) && build(&r->test, r->words.n, 0, &r->look) && start_params(r, random) &&
-           (!o->from || read_params(r, o->from));
+    return build(&r->train, r->words.n, 1, &r->step) && build(&r->test, r->words.n, 0, &r->look) &&
+           train_start(r->train, r->step, &random) && (!o->from || read_params(r, o->from));
 }
 
 static void finish(trainer *r) {
@@ -273,7 +238,7 @@ static int run(const options *o) {
     clock_gettime(CLOCK_MONOTONIC, &to);
     double seconds = (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
     if (app_profile_end(&r->profile) != APP_OK) good = 0;
-    if (r->curve && fclose(r->curve) != 0) good = fail(o->curve, "could not be written");
+    if (r->curve && fclose(r->curve) != 0) good = train_fail(o->curve, "could not be written");
     good = good && test(r, &loss, &hash);
     for (int i = 0; good && i < r->train->n_params; i++)
         weights += r->train->params[i].shape[0] * (r->train->params[i].rank > 1 ? r->train->params[i].shape[1] : 1);
@@ -288,7 +253,7 @@ static int run(const options *o) {
 
 static int tell(const options *o) {
     char text[STORY_BYTES];
-    uint64_t random = (uint64_t)o->seed, state = story_random(&random);
+    uint64_t random = (uint64_t)o->seed, state = splitmix(&random);
     for (int64_t i = 0; i < o->tell; i++) {
         story_tell(&state, text);
         printf("%s\n\n", text);
