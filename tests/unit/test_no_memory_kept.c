@@ -42,16 +42,21 @@ static void look_ahead(two *t, int32_t sequence, float *logits) {
     assert_int_equal(qn_session_cut(t->s, sequence, length, NULL), QN_OK);
 }
 
+/* Both sequences, run and saved, and what the model says behind each. */
+static void save_two(two *t, void *state, float want[2][VOCAB]) {
+    begin_two(t, state);
+    const qn_session_part parts[2] = {{0, 4, TEXT[0], 0}, {1, 4, TEXT[1], 0}};
+    assert_int_equal(qn_session_run(t->s, parts, 2, NULL), QN_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(qn_session_save(t->s, i, t->file[i], NULL), QN_OK);
+        look_ahead(t, i, want[i]);
+    }
+}
+
 static void a_sequence_is_loaded_whole_or_not_at_all(void **state) {
     two t = {0};
     static float want[2][VOCAB] = {{0}}, got[VOCAB] = {0};
-    begin_two(&t, *state);
-    const qn_session_part parts[2] = {{0, 4, TEXT[0], 0}, {1, 4, TEXT[1], 0}};
-    assert_int_equal(qn_session_run(t.s, parts, 2, NULL), QN_OK);
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(qn_session_save(t.s, i, t.file[i], NULL), QN_OK);
-        look_ahead(&t, i, want[i]);
-    }
+    save_two(&t, *state, want);
     assert_memory_not_equal(want[0], want[1], sizeof got);
     for (long at = 0, done = 0; !done; at++) { /* over the second, the first; memory ends at each request in turn */
         failing.is_on = 1;
@@ -72,13 +77,7 @@ static void a_sequence_is_loaded_whole_or_not_at_all(void **state) {
 static void loaded_sequences_leave_each_other_alone(void **state) {
     two t = {0};
     static float want[2][VOCAB] = {{0}}, got[VOCAB] = {0};
-    begin_two(&t, *state);
-    const qn_session_part parts[2] = {{0, 4, TEXT[0], 0}, {1, 4, TEXT[1], 0}};
-    assert_int_equal(qn_session_run(t.s, parts, 2, NULL), QN_OK);
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(qn_session_save(t.s, i, t.file[i], NULL), QN_OK);
-        look_ahead(&t, i, want[i]);
-    }
+    save_two(&t, *state, want);
     qn_session_destroy(t.s);
     begin_two(&t, *state);
     for (int i = 0; i < 2; i++) assert_int_equal(qn_session_load(t.s, i, t.file[i], NULL, 0, NULL), QN_OK); /* nothing has run */

@@ -111,11 +111,21 @@ static void check_shares(qn_context *context, const char *level) {
     assert_true(y[0] == 0 && y[1] == 1 && isnan(y[2]) && isnan(y[3]) && y[4] < 1.2e-38f && y[5] == 1 && y[6] == 0 && y[7] == 1);
 }
 
-static void check_level(int level) {
-    qn_context *context;
-    setenv("QUERN_CPU", qn_cpu_level_name(level), 1);
-    assert_int_equal(qn_context_create(NULL, &context), QN_OK);
-    check_shares(context, qn_cpu_level_name(level));
+static void at_every_level(void (*check)(qn_context *context, const char *level)) {
+    uint32_t have = qn_cpu_levels();
+    for (int level = 0; level < QN_CPU_LEVEL_COUNT; level++) {
+        qn_context *context;
+        if (!(have >> level & 1)) continue;
+        setenv("QUERN_CPU", qn_cpu_level_name(level), 1);
+        assert_int_equal(qn_context_create(NULL, &context), QN_OK);
+        check(context, qn_cpu_level_name(level));
+        qn_context_destroy(context);
+        unsetenv("QUERN_CPU");
+    }
+}
+
+static void check_functions(qn_context *context, const char *level) {
+    check_shares(context, level);
     for (size_t k = 0; k < sizeof functions / sizeof *functions; k++) {
         double worst = 0, at = 0;
         draw(functions[k].low, functions[k].high);
@@ -124,7 +134,7 @@ static void check_level(int level) {
             double u = ulps(y[i], functions[k].exact((double)x[i]));
             if (u > worst) worst = u, at = (double)x[i];
         }
-        print_message("%s: %s %.2f ulp at %.9g\n", qn_cpu_level_name(level), functions[k].name, worst, at);
+        print_message("%s: %s %.2f ulp at %.9g\n", level, functions[k].name, worst, at);
         if (!(worst <= functions[k].bound)) fail_msg("%s is off by %.2f ulp at %.9g", functions[k].name, worst, at);
         static const float ends[] = {NAN, INFINITY, -INFINITY, 0.0f, -0.0f, 1e30f, -1e30f};
         memcpy(x, ends, sizeof ends);
@@ -138,57 +148,45 @@ static void check_level(int level) {
         assert_true(!isnan(y[2]) && fabsf(y[2]) <= 1.0f);
         assert_true(ulps(y[3], functions[k].exact(0)) <= functions[k].bound);
     }
-    qn_context_destroy(context);
-    unsetenv("QUERN_CPU");
 }
 
 static void functions_keep_their_bounds(void **state) {
     (void)state;
-    uint32_t have = qn_cpu_levels();
-    for (int level = 0; level < QN_CPU_LEVEL_COUNT; level++)
-        if (have >> level & 1) check_level(level);
+    at_every_level(check_functions);
 }
 
 /* Of all floats these have the worst sines where quarter turns are counted in floats as far as a million. */
+static void check_sines(qn_context *context, const char *level) {
+    (void)level;
+    for (int i = 0; i < N; i++) x[i] = (i & 1 ? -1.0f : 1.0f) * (1033434.0625f + (float)(i / 2 % 7 - 3) * 0.0625f);
+    run(context, QN_OP_sin, 0);
+    for (int i = 0; i < N; i++) assert_true(ulps(y[i], sin((double)x[i])) <= 2);
+}
+
 static void sines_far_out_keep_theirs(void **state) {
     (void)state;
-    uint32_t have = qn_cpu_levels();
-    for (int level = 0; level < QN_CPU_LEVEL_COUNT; level++) {
-        qn_context *context;
-        if (!(have >> level & 1)) continue;
-        setenv("QUERN_CPU", qn_cpu_level_name(level), 1);
-        assert_int_equal(qn_context_create(NULL, &context), QN_OK);
-        for (int i = 0; i < N; i++) x[i] = (i & 1 ? -1.0f : 1.0f) * (1033434.0625f + (float)(i / 2 % 7 - 3) * 0.0625f);
-        run(context, QN_OP_sin, 0);
-        for (int i = 0; i < N; i++) assert_true(ulps(y[i], sin((double)x[i])) <= 2);
-        qn_context_destroy(context);
-        unsetenv("QUERN_CPU");
-    }
+    at_every_level(check_sines);
 }
 
 /* A scale that adds nothing leaves zeros their signs, as the reference does and a region of several ops: a quotient by them shows it. */
+static void check_zeros(qn_context *context, const char *level) {
+    (void)level;
+    qn_result r;
+    qn_tensor from, to;
+    for (int i = 0; i < N; i++) x[i] = i % 3 == 0 ? -0.0f : i % 3 == 1 ? 0.0f : -1e-45f;
+    qn_tensor_init(&from, QN_DTYPE_F32, 1, (int64_t[]){N - 5}, x, sizeof x);
+    qn_tensor_init(&to, QN_DTYPE_F32, 1, (int64_t[]){N - 5}, y, sizeof y);
+    qn_attr_scale at = qn_attr_scale_default();
+    at.s = 0.25f;
+    qn_request q = {.size = sizeof q, .version = QN_REQUEST_VERSION, .op = QN_OP_scale, .n_src = 1, .n_dst = 1, .attr = &at};
+    q.src[0] = &from, q.dst[0] = &to;
+    assert_int_equal(qn_dispatch(context, &q, &r), QN_OK);
+    for (int i = 0; i < N - 5; i++) assert_true(y[i] == 0 && !signbit(y[i]) == (i % 3 == 1));
+}
+
 static void zeros_keep_their_signs(void **state) {
     (void)state;
-    uint32_t have = qn_cpu_levels();
-    for (int level = 0; level < QN_CPU_LEVEL_COUNT; level++) {
-        qn_context *context;
-        qn_result r;
-        qn_tensor from, to;
-        if (!(have >> level & 1)) continue;
-        setenv("QUERN_CPU", qn_cpu_level_name(level), 1);
-        assert_int_equal(qn_context_create(NULL, &context), QN_OK);
-        for (int i = 0; i < N; i++) x[i] = i % 3 == 0 ? -0.0f : i % 3 == 1 ? 0.0f : -1e-45f;
-        qn_tensor_init(&from, QN_DTYPE_F32, 1, (int64_t[]){N - 5}, x, sizeof x);
-        qn_tensor_init(&to, QN_DTYPE_F32, 1, (int64_t[]){N - 5}, y, sizeof y);
-        qn_attr_scale at = qn_attr_scale_default();
-        at.s = 0.25f;
-        qn_request q = {.size = sizeof q, .version = QN_REQUEST_VERSION, .op = QN_OP_scale, .n_src = 1, .n_dst = 1, .attr = &at};
-        q.src[0] = &from, q.dst[0] = &to;
-        assert_int_equal(qn_dispatch(context, &q, &r), QN_OK);
-        for (int i = 0; i < N - 5; i++) assert_true(y[i] == 0 && !signbit(y[i]) == (i % 3 == 1));
-        qn_context_destroy(context);
-        unsetenv("QUERN_CPU");
-    }
+    at_every_level(check_zeros);
 }
 
 /* ---- Functions of two numbers */
@@ -234,24 +232,20 @@ static void draw_pairs(double high) {
     for (int i = 0; i < ODD * ODD; i++) x[i] = odd[i / ODD], z[i] = odd[i % ODD];
 }
 
+static void check_all_pairs(qn_context *context, const char *level) {
+    (void)level;
+    for (double high = 3; high < 1e30; high *= 1e9) {
+        draw_pairs(high);
+        check_pairs(context, QN_ARITH_pow, pow, 1);
+        check_pairs(context, QN_ARITH_mod, modulo, 0.5);
+    }
+    for (int i = 0; i < N; i++) x[i] = fabsf(x[i]), z[i] = z[i] / 1e16f; /* where powers are neither 0 nor infinite */
+    check_pairs(context, QN_ARITH_pow, pow, 1);
+}
+
 static void pairs_keep_their_rules(void **state) {
     (void)state;
-    uint32_t have = qn_cpu_levels();
-    for (int level = 0; level < QN_CPU_LEVEL_COUNT; level++) {
-        qn_context *context;
-        if (!(have >> level & 1)) continue;
-        setenv("QUERN_CPU", qn_cpu_level_name(level), 1);
-        assert_int_equal(qn_context_create(NULL, &context), QN_OK);
-        for (double high = 3; high < 1e30; high *= 1e9) {
-            draw_pairs(high);
-            check_pairs(context, QN_ARITH_pow, pow, 1);
-            check_pairs(context, QN_ARITH_mod, modulo, 0.5);
-        }
-        for (int i = 0; i < N; i++) x[i] = fabsf(x[i]), z[i] = z[i] / 1e16f; /* where powers are neither 0 nor infinite */
-        check_pairs(context, QN_ARITH_pow, pow, 1);
-        qn_context_destroy(context);
-        unsetenv("QUERN_CPU");
-    }
+    at_every_level(check_all_pairs);
 }
 
 int main(void) {
