@@ -151,6 +151,12 @@ clang_tests() {
     run clang/check-test build/clang/qn_check test --quick
 }
 
+# Without the libraries that a build may do without: what needs one says so, and everything else works.
+bare_tests() {
+    build bare build/bare units || return
+    units bare build/bare
+}
+
 # Where threads meet: who reads and who stops it, the recorder, the pool, plans that share one or are cancelled from outside, and what the
 # headers allow at once.
 tsan_tests() {
@@ -209,6 +215,7 @@ run plain-core tests/check_plain_core.sh
 {
     release_tests
     cross_tests
+    bare_tests
 } &
 {
     asan_tests

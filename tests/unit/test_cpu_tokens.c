@@ -127,6 +127,13 @@ static void tokens_keep_their_bits(void **state) {
         setenv("QUERN_CPU", qn_cpu_level_name(level), 1);
         assert_int_equal(open_fast(state), 0);
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            int op = cases[i]
+                         .op; /* references, where a build leaves levels out, have more digits inside a call than between two */
+            if (!qn_cpu_has_kernel_at(level, op) && !qn_cpu_has_kernel_at(QN_CPU_LEVEL_c, op)) {
+                print_message("not tested: this build has no kernel for %s at level %s\n", qn_op_describe(op)->name,
+                              qn_cpu_level_name(level));
+                continue;
+            }
             int64_t n = run_cut(&cases[i], once, whole);
             for (size_t j = 0; j < sizeof cuts / sizeof *cuts; j++) {
                 assert_int_equal(run_cut(&cases[i], cuts[j], pieces), n);

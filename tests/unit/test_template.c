@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmocka_setup.h"
+#include "libraries.h"
 #include "text/json_dom.h"
 #include <quern/text.h>
 
@@ -36,6 +36,15 @@ static qn_text variables_of(const char *file) {
     return (qn_text){from, (size_t)(end - from)};
 }
 
+/* Letters beyond ASCII whose case changes. */
+static int needs_unicode(qn_text chat_template) {
+    static const char *const LIST[] = {"{{ u|upper }}", "{{ u.upper() }}", "{{ \"\xC7\x86\".title() }}"};
+    int needs = 0;
+    for (size_t i = 0; i < sizeof LIST / sizeof *LIST; i++)
+        needs |= chat_template.length == strlen(LIST[i]) && memcmp(chat_template.at, LIST[i], chat_template.length) == 0;
+    return needs;
+}
+
 static void templates_give_what_jinja2_gives(void **state) {
     (void)state;
     FILE *f = fopen("tests/golden/templates.json", "rb");
@@ -56,6 +65,10 @@ static void templates_give_what_jinja2_gives(void **state) {
     for (const json_node *c = qn_text_json_get(root, "cases")->first; c; c = c->next, cases++) {
         qn_text t = qn_text_json_get(c, "template")->text;
         const json_node *want = qn_text_json_get(c, "want");
+        if (!HAVE_UTF8PROC && needs_unicode(t)) {
+            print_message("not tested: %.*s: this build was made without utf8proc\n", (int)t.length, t.at);
+            continue;
+        }
         memset(&o, 0, sizeof o);
         qn_status status = qn_chat_render(t, context, &limits, take, &o, &error);
         int ok = want->kind == JSON_NULL ? status != QN_OK && o.calls == 0

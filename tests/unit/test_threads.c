@@ -3,7 +3,7 @@
 
 #include <quern/model.h>
 
-#include "cmocka_setup.h"
+#include "libraries.h"
 
 enum { THREADS = 3, N = 64 };
 
@@ -98,6 +98,7 @@ static void sessions_of_one_model_run_at_once(void **state) {
     told at[THREADS];
     qn_model *m;
     (void)state;
+    NEED_LIBRARY(PCRE2);
     assert_int_equal(qn_model_open("models/stories.gguf", NULL, &m, NULL), QN_OK);
     for (int i = 0; i < THREADS; i++) {
         at[i] = (told){.model = m};

@@ -2,7 +2,7 @@
  * once and piece by piece. A folder other than the shared one can be named in QUERN_VOCAB. */
 #include <dirent.h>
 
-#include "cmocka_setup.h"
+#include "libraries.h"
 #include "vocab_help.h"
 
 static const char SEPARATOR[] = "\n__ggml_vocab_test__\n";
@@ -81,8 +81,16 @@ static void check_file(const char *path, tally *sum) {
     }
     inp[n_inp] = out[n_out] = 0;
     assert_true(vocab_open(&v, path));
-    if (qn_tokenizer_create(&v.source, &t, &error) != QN_OK) fail_msg("%s: %s", path, error.text);
+    qn_status status = qn_tokenizer_create(&v.source, &t, &error);
+    int lacks = status == QN_UNSUPPORTED && !(HAVE_PCRE2 && HAVE_UTF8PROC) && strstr(error.text, "this build was made without");
+    if (lacks) print_message("not tested: %s: %s\n", path, error.text);
+    else if (status != QN_OK) fail_msg("%s: %s", path, error.text);
     vocab_close(&v); /* the tokenizer has copied what it needs */
+    if (lacks) {
+        free(inp);
+        free(out);
+        return;
+    }
     for (char *text = inp, *next; text; text = next) {
         next = strstr(text, SEPARATOR);
         char *end = line ? strchr(line, '\n') : NULL;
