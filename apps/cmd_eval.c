@@ -80,14 +80,6 @@ static int run_ids(lm *l, const eval_words *w) {
 
 /* ---- Perplexity: windows that do not overlap, of each the second half counted, so that every token counted has something before it */
 
-static double surprise(const float *logits, int n, int32_t id) {
-    double most = -INFINITY, sum = 0;
-    for (int i = 0; i < n; i++)
-        if (logits[i] > most) most = logits[i];
-    for (int i = 0; i < n; i++) sum += exp(logits[i] - most);
-    return most + log(sum) - logits[id];
-}
-
 enum { LEAST_WINDOW = 3 }; /* of two tokens the second half is one, with nothing behind it */
 
 typedef struct tally {
@@ -105,7 +97,7 @@ static int run_window(lm *l, const int32_t *ids, int64_t window, tally *t, qn_er
         if (qn_session_run(l->session, &part, 1, error) != QN_OK) return lm_fail(l, error);
         for (int64_t i = at; i < at + n; i++) {
             if (i < window / 2 || i + 1 >= window) continue;
-            double s = surprise(qn_session_result(l->session, 0, (int32_t)(i - at)), l->info.n_vocab, ids[i + 1]);
+            double s = lm_surprise(qn_session_result(l->session, 0, (int32_t)(i - at)), l->info.n_vocab, ids[i + 1]);
             t->sum += s;
             t->squares += s * s;
             t->n++;

@@ -162,15 +162,7 @@ static int test(trainer *r, double *percent, uint64_t *hash) {
 /* ---- The command */
 
 static int build(net **n, int with_loss, qn_device *device, qn_plan **plan) {
-    qn_error error = {QN_OK, ""};
-    *n = calloc(1, sizeof **n);
-    if (!*n || qn_graph_create(0, &(*n)->graph) != QN_OK) return fail("graph", &(qn_error){QN_NO_MEMORY, "no memory"});
-    if (!net_mnist(*n, BATCH, with_loss)) {
-        qn_graph_error((*n)->graph, &error);
-        return fail("graph", &error);
-    }
-    qn_plan_options o = {.size = sizeof o, .device = device};
-    return qn_plan_create((*n)->graph, &o, plan, &error) == QN_OK || fail("plan", &error);
+    return (*n = train_net()) && train_plan(*n, net_mnist(*n, BATCH, with_loss), device, plan);
 }
 
 /* A batch is never filled up with what is not there. */
@@ -206,13 +198,8 @@ static int prepare(trainer *r, const options *o, qn_device *device, qn_pool *poo
 }
 
 static void finish(trainer *r) {
-    qn_plan_destroy(r->step);
-    qn_plan_destroy(r->look);
-    for (int i = 0; i < 2; i++) {
-        net *n = i ? r->test : r->train;
-        if (n) qn_graph_destroy(n->graph);
-        free(n);
-    }
+    train_free(r->train, r->step);
+    train_free(r->test, r->look);
     qn_context_destroy(r->context);
     mnist_free(&r->images);
     mnist_free(&r->check);

@@ -2,6 +2,7 @@
 #include "lm.h"
 
 #include <errno.h>
+#include <math.h>
 
 int lm_fail(const lm *l, const qn_error *error) {
     return error->status == QN_CANCELLED && *model_stopped() ? MODEL_INTERRUPTED : model_fail(l->verb, error->text);
@@ -196,4 +197,12 @@ char *lm_read_file(const lm *l, const char *path, size_t *length) {
     if (file && file != stdin) fclose(file);
     if (!text && !*model_stopped()) fprintf(stderr, "quern %s: %s: %s\n", l->verb, path, why);
     return text;
+}
+
+double lm_surprise(const float *logits, int n, int32_t id) {
+    double most = -INFINITY, sum = 0;
+    for (int i = 0; i < n; i++)
+        if (logits[i] > most) most = logits[i];
+    for (int i = 0; i < n; i++) sum += exp(logits[i] - most);
+    return most + log(sum) - logits[id];
 }

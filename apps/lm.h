@@ -69,4 +69,7 @@ int32_t *lm_encode(const lm *l, const qn_tokenizer *t, const char *text, size_t 
 /* A whole file ('-': standard input), to be freed. NULL: why was said, or Ctrl-C came, which lm_close tells in its code. */
 char *lm_read_file(const lm *l, const char *path, size_t *length);
 
+/* Minus the logarithm of what softmax gives a token. */
+double lm_surprise(const float *logits, int n, int32_t id);
+
 #endif

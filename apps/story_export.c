@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "convert_parts.h"
+#include "lm.h"
 #include "stories.h"
 
 static int fail(const char *path, const char *text) {
@@ -84,20 +85,12 @@ int story_export(const char *path, const net *n, const qn_plan *plan, const stor
 
 /* ---- The file again */
 
-static double surprise(const float *logits, int n, int32_t id) {
-    double most = -INFINITY, sum = 0;
-    for (int i = 0; i < n; i++)
-        if (logits[i] > most) most = logits[i];
-    for (int i = 0; i < n; i++) sum += exp(logits[i] - most);
-    return most + log(sum) - logits[id];
-}
-
 static int session_loss(qn_session *session, int words, const int32_t *ids, int32_t sequences, double *loss, qn_error *error) {
     double sum = 0;
     for (int32_t s = 0; s < sequences; s++, ids += STORY_CONTEXT + 1) {
         qn_session_part part = {0, STORY_CONTEXT, ids, 1};
         if (qn_session_cut(session, 0, 0, error) != QN_OK || qn_session_run(session, &part, 1, error) != QN_OK) return 0;
-        for (int32_t i = 0; i < STORY_CONTEXT; i++) sum += surprise(qn_session_result(session, 0, i), words, ids[i + 1]);
+        for (int32_t i = 0; i < STORY_CONTEXT; i++) sum += lm_surprise(qn_session_result(session, 0, i), words, ids[i + 1]);
     }
     *loss = sum / sequences / STORY_CONTEXT;
     return 1;

@@ -17,6 +17,30 @@ int train_set(qn_plan *plan, const char *name, qn_dtype dtype, int rank, const i
     return qn_plan_set(plan, name, &t, &error) == QN_OK || train_fail(name, error.text);
 }
 
+net *train_net(void) {
+    net *n = calloc(1, sizeof *n);
+    if (n && qn_graph_create(0, &n->graph) == QN_OK) return n;
+    free(n);
+    train_fail("graph", "no memory");
+    return NULL;
+}
+
+int train_plan(const net *n, int built, qn_device *device, qn_plan **plan) {
+    qn_error error = {QN_OK, ""};
+    qn_plan_options o = {.size = sizeof o, .device = device};
+    if (!built) {
+        qn_graph_error(n->graph, &error);
+        return train_fail("graph", error.text);
+    }
+    return qn_plan_create(n->graph, &o, plan, &error) == QN_OK || train_fail("plan", error.text);
+}
+
+void train_free(net *n, qn_plan *plan) {
+    qn_plan_destroy(plan);
+    if (n) qn_graph_destroy(n->graph);
+    free(n);
+}
+
 static int start_one(const net_param *p, qn_plan *step, uint64_t *random) {
     char name[sizeof p->name + 8];
     size_t n = 1;

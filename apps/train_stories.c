@@ -176,15 +176,7 @@ static int export(trainer *r, const options *o, double loss) {
 /* ---- The command */
 
 static int build(net **n, int64_t words, int with_steps, qn_plan **plan) {
-    qn_error error = {QN_OK, ""};
-    *n = calloc(1, sizeof **n);
-    if (!*n || qn_graph_create(0, &(*n)->graph) != QN_OK) return train_fail("graph", "no memory");
-    if (!net_stories(*n, words, with_steps)) {
-        qn_graph_error((*n)->graph, &error);
-        return train_fail("graph", error.text);
-    }
-    qn_plan_options o = {.size = sizeof o};
-    return qn_plan_create((*n)->graph, &o, plan, &error) == QN_OK || train_fail("plan", error.text);
+    return (*n = train_net()) && train_plan(*n, net_stories(*n, words, with_steps), NULL, plan);
 }
 
 /* Whether the model can be written there: better known before the training than behind it. */
@@ -213,13 +205,8 @@ static int prepare(trainer *r, const options *o) {
 }
 
 static void finish(trainer *r) {
-    qn_plan_destroy(r->step);
-    qn_plan_destroy(r->look);
-    for (int i = 0; i < 2; i++) {
-        net *n = i ? r->test : r->train;
-        if (n) qn_graph_destroy(n->graph);
-        free(n);
-    }
+    train_free(r->train, r->step);
+    train_free(r->test, r->look);
     qn_context_destroy(r->context);
     qn_pool_destroy(r->pool);
     story_vocab_free(&r->words);
