@@ -191,16 +191,6 @@ qn_status qn_ref_out_prod_id(const qn_call *c) {
     return QN_OK;
 }
 
-/* Byte offset of matrix number `number`, all axes but the last two taken as one. */
-static int64_t matrix_offset(const qn_tensor *t, int64_t number) {
-    int64_t offset = 0;
-    for (int k = 2; k < t->rank; k++) {
-        offset += number % qn_ne(t, k) * qn_nb(t, k);
-        number /= qn_ne(t, k);
-    }
-    return offset;
-}
-
 /* Column j of one solution; b may be where x is, its entry is read before it is replaced. */
 static void solve_column(const qn_tensor *x, char *x0j, const qn_tensor *a, const char *a0, const qn_tensor *b, const char *b0j,
                          int unit, double *column) {
@@ -222,8 +212,8 @@ qn_status qn_ref_solve_tri(const qn_call *c) {
     int64_t matrices = count / (columns * qn_ne(b, 1));
     for (int64_t number = 0; number < matrices; number++)
         for (int64_t j = 0; j < columns; j++)
-            solve_column(x, qn_at(x, matrix_offset(x, number) + j * qn_nb(x, 0)), a, qn_at(a, matrix_offset(a, number)), b,
-                         qn_at(b, matrix_offset(b, number) + j * qn_nb(b, 0)), unit, c->workspace);
+            solve_column(x, qn_at(x, qn_matrix_offset(x, number) + j * qn_nb(x, 0)), a, qn_at(a, qn_matrix_offset(a, number)), b,
+                         qn_at(b, qn_matrix_offset(b, number) + j * qn_nb(b, 0)), unit, c->workspace);
     return QN_OK;
 }
 

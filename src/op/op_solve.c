@@ -27,16 +27,6 @@ qn_status qn_infer_solve(qn_infer_call *c) {
 
 /* ---- Reference */
 
-/* Byte offset of matrix number `number`, all axes but the last two taken as one. */
-static int64_t matrix_offset(const qn_tensor *t, int64_t number) {
-    int64_t offset = 0;
-    for (int k = 2; k < t->rank; k++) {
-        offset += number % qn_ne(t, k) * qn_nb(t, k);
-        number /= qn_ne(t, k);
-    }
-    return offset;
-}
-
 /* A number at a place in a matrix. */
 static double cell(const qn_tensor *t, int64_t matrix, int64_t row, int64_t column) {
     return qn_load_one((qn_dtype)t->dtype, qn_at(t, matrix + row * qn_nb(t, 1) + column * qn_nb(t, 0)));
@@ -78,7 +68,7 @@ qn_status qn_ref_solve(const qn_call *c) {
     double *f = c->workspace, *column = f + n * n;
     if (count == 0) return QN_OK;
     for (int64_t number = 0; number < count / (columns * n); number++) {
-        int64_t of_a = matrix_offset(a, number), of_b = matrix_offset(b, number), of_x = matrix_offset(x, number);
+        int64_t of_a = qn_matrix_offset(a, number), of_b = qn_matrix_offset(b, number), of_x = qn_matrix_offset(x, number);
         for (int64_t j = 0; j < columns; j++) {
             for (int64_t i = 0; i < n * n; i++) f[i] = turned ? cell(a, of_a, i % n, i / n) : cell(a, of_a, i / n, i % n);
             for (int64_t i = 0; i < n; i++) column[i] = cell(b, of_b, i, j);

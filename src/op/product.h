@@ -64,4 +64,14 @@ static inline void qn_add_row(double *sum, double weight, const qn_tensor *t, co
     for (int64_t i = 0; i < some; i++) sum[i] += weight * x[i];
 }
 
+/* Byte offset of matrix number `number`, all axes but the last two taken as one. */
+static inline int64_t qn_matrix_offset(const qn_tensor *t, int64_t number) {
+    int64_t offset = 0;
+    for (int k = 2; k < t->rank; k++) {
+        offset += number % qn_ne(t, k) * qn_nb(t, k);
+        number /= qn_ne(t, k);
+    }
+    return offset;
+}
+
 #endif
