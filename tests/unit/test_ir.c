@@ -7,35 +7,7 @@
 
 #include "ir/graph.h"
 
-#include "cmocka_setup.h"
-
-typedef struct buffer {
-    char at[65536];
-    size_t n;
-} buffer;
-
-static qn_status append(void *user, const char *text, size_t length) {
-    buffer *b = user;
-    if (b->n + length >= sizeof b->at) return QN_IO;
-    memcpy(b->at + b->n, text, length);
-    b->at[b->n += length] = 0;
-    return QN_OK;
-}
-
-static void read_text(const char *path, buffer *b) {
-    FILE *from = fopen(path, "rb");
-    assert_non_null(from);
-    b->n = fread(b->at, 1, sizeof b->at - 1, from);
-    b->at[b->n] = 0;
-    fclose(from);
-}
-
-static qn_graph *parse(const char *text) {
-    qn_graph *g;
-    qn_error error;
-    if (qn_graph_parse(text, strlen(text), 0, &g, &error) != QN_OK) fail_msg("%s", error.text);
-    return g;
-}
+#include "ir_help.h"
 
 /* Files of tests/ir whose names begin so; returns how many. */
 static int for_each_file(const char *beginning, void (*check)(const char *path)) {
@@ -236,18 +208,6 @@ static void bad_arguments_are_a_status(void **state) {
 }
 
 /* ---- The verifier */
-
-typedef struct findings {
-    int n;
-    char all[8192];
-} findings;
-
-static void collect(void *user, const qn_graph_fault *fault) {
-    findings *f = user;
-    f->n++;
-    size_t at = strlen(f->all);
-    snprintf(f->all + at, sizeof f->all - at, "%d/%d %s\n", fault->node, fault->value, fault->text);
-}
 
 static const char whole[] = "quern graph 1\nsymbol b 2..8 by 2\ninput %x f32[b, 4]\nparam %w f32[3, 4]\nparam %u f32[b/2]\nconst "
                             "%c f32[3] = 1, 2, 3\n"

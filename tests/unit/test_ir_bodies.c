@@ -6,41 +6,13 @@
 #include "ir/rebuild.h"
 #include "pass/pass.h"
 
-#include "cmocka_setup.h"
-
-typedef struct buffer {
-    char at[65536];
-    size_t n;
-} buffer;
-
-static qn_status append(void *user, const char *text, size_t length) {
-    buffer *b = user;
-    if (b->n + length >= sizeof b->at) return QN_IO;
-    memcpy(b->at + b->n, text, length);
-    b->at[b->n += length] = 0;
-    return QN_OK;
-}
+#include "ir_help.h"
 
 static const char *print(const qn_graph *g, buffer *b) {
     qn_error error;
     b->n = 0;
     if (qn_graph_print(g, append, b, &error) != QN_OK) fail_msg("%s", error.text);
     return b->at;
-}
-
-static void read_text(const char *path, buffer *b) {
-    FILE *from = fopen(path, "rb");
-    assert_non_null(from);
-    b->n = fread(b->at, 1, sizeof b->at - 1, from);
-    b->at[b->n] = 0;
-    fclose(from);
-}
-
-static qn_graph *parse(const char *text) {
-    qn_graph *g;
-    qn_error error;
-    if (qn_graph_parse(text, strlen(text), 0, &g, &error) != QN_OK) fail_msg("%s", error.text);
-    return g;
 }
 
 static qn_graph *new_graph(void) {
@@ -51,18 +23,6 @@ static qn_graph *new_graph(void) {
 
 static qn_val f32_input(qn_graph *g, const char *name, int64_t extent) {
     return qn_graph_input(g, name, QN_DTYPE_F32, 1, &extent);
-}
-
-typedef struct findings {
-    int n;
-    char all[8192];
-} findings;
-
-static void collect(void *user, const qn_graph_fault *fault) {
-    findings *f = user;
-    f->n++;
-    size_t at = strlen(f->all);
-    snprintf(f->all + at, sizeof f->all - at, "%d/%d %s\n", fault->node, fault->value, fault->text);
 }
 
 static void assert_error(qn_graph *g, const char *sentence) {
