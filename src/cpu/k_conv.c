@@ -1,6 +1,8 @@
 /* conv, conv_act and conv_back_w as products whose one side is worked out on the way: patches of an image are never
  * written down whole. f32, images whose last axes are dense. Shapes that other ways of convolving are faster for go there. */
-#include "cpu/k_conv.h"
+#include <math.h>
+
+#include "cpu/k_conv_mend.h"
 #include "cpu/k_gemm.h"
 #include "cpu/k_patch.h"
 
@@ -85,6 +87,9 @@ static void finish_conv(const qn_gemm *g, int64_t batch, int64_t i, int64_t j, i
     const qn_conv *v = g->context;
     int64_t channel = batch * v->channels + (g->transposed ? j : i), pixel = g->transposed ? i : j;
     int64_t channels = v->groups * v->channels, at = channel * v->pixels + pixel;
+    if (v->padded && qn_conv_is_suspect(x, n))
+        for (int k = 0; k < n; k++)
+            if (isnan(x[k])) x[k] = qn_conv_again(v, channel + (g->transposed ? k : 0), pixel + (g->transposed ? 0 : k));
     for (int k = 0; v->bias && k < n; k++) x[k] += v->bias[(channel + (g->transposed ? k : 0)) % channels];
     if (v->act) v->act((char *)x, NULL, (const char *)x, n);
     for (int k = 0; v->residual && k < n; k++) x[k] += v->residual[at + k * (g->transposed ? v->pixels : 1)];
@@ -97,6 +102,8 @@ typedef struct product {
     qn_patch_shape s;
     two_axes two;
     qn_conv v;
+    int64_t
+        border; /* planes, or rows of weights, that padding may have spoiled and nothing has looked at: a phase of their own */
 } product;
 
 typedef int (*describe_fn)(const qn_call *c, product *p);
@@ -133,6 +140,7 @@ int qn_conv_describe(const qn_call *c, qn_conv *v) {
     v->y = (float *)qn_at(y, 0);
     v->act = act >= 0 ? qn_unary_row(act) : NULL;
     v->ends = bias_of || residual || act >= 0;
+    v->padded = qn_conv_is_padded(v->of);
     return 1;
 }
 
@@ -163,6 +171,7 @@ static int describe_conv(const qn_call *c, product *p) {
         g->finish = finish_conv;
         g->context = v;
     }
+    p->border = v->padded && !v->ends ? v->images * v->groups * v->channels : 0;
     return qn_gemm_settle(g);
 }
 
@@ -191,8 +200,25 @@ static int describe_back_w(const qn_call *c, product *p) {
     g->c_column = 4;
     g->c_dtype = QN_DTYPE_F32;
     qn_gemm_axis(g, at->groups, g->m * g->a.along, deep * p->s.channel, g->m * g->c_row);
+    p->border = qn_conv_is_padded(p->s.of) ? gy->shape[1] : 0;
     return qn_gemm_settle(g);
 }
+
+/* One of p->border. */
+static void mend(const qn_call *c, const product *p, int64_t number) {
+    if (c->op != QN_OP_conv_back_w) {
+        qn_conv_mend_plane(&p->v, number);
+        return;
+    }
+    const qn_tensor *gy = c->src[0], *x = c->src[1], *w = c->dst[0];
+    int64_t deep = p->s.image / p->s.channel / ((const qn_attr_conv_back_w *)c->attr)->groups;
+    int64_t group = number / (gy->shape[1] * deep / x->shape[1]);
+    qn_conv_weights_mend(&p->s, (const float *)qn_at(gy, number * p->s.pixels * 4), gy->shape[1] * p->s.pixels,
+                         (const float *)qn_at(x, group * deep * p->s.channel), x->shape[0], deep,
+                         (float *)qn_at(w, number * deep * p->s.taps * 4));
+}
+
+enum { FEW_WEIGHTS = 8192 };
 
 static int prepare(const qn_call *c, qn_cpu_step *s, describe_fn describe, qn_cpu_run_fn run) {
     product p;
@@ -200,28 +226,31 @@ static int prepare(const qn_call *c, qn_cpu_step *s, describe_fn describe, qn_cp
     qn_gemm_cut cut = qn_gemm_plan(&p.g);
     qn_gemm_step(s, &cut, run);
     s->name = "implicit gemm f32";
+    if (p.border) s->parts[s->n_phases++] = qn_cpu_parts(p.border, (double)qn_tensor_count(c->dst[0]) / (double)p.border, 0);
     return 1;
 }
 
-static void run(const qn_call *c, int phase, int64_t part, describe_fn describe) {
+static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part, describe_fn describe) {
     product p;
     if (!describe(c, &p)) return;
+    if (phase == 2) {
+        int64_t number = qn_cpu_cut(p.border, s->parts[2], part), end = qn_cpu_cut(p.border, s->parts[2], part + 1);
+        for (; number < end; number++) mend(c, &p, number);
+        return;
+    }
+    /* Weights of short sums are few, and looked at sooner than the sums. */
+    int64_t weights = p.v.groups * p.v.channels * p.g.k;
+    if (p.v.padded && p.v.ends && phase == 1 && weights <= FEW_WEIGHTS) p.v.padded = qn_conv_is_suspect(p.v.w, weights);
     qn_gemm_cut cut = qn_gemm_plan(&p.g);
     qn_gemm_part(&p.g, &cut, c->workspace, phase, part);
 }
 
-#define KERNEL(op, describe)                                                                \
-    static void run_##op(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) { \
-        (void)s;                                                                            \
-        run(c, phase, part, describe);                                                      \
-    }                                                                                       \
+#define KERNEL(op, describe)                                                                                                    \
+    static void run_##op(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) { run(c, s, phase, part, describe); } \
     int QN_K(op)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, describe, run_##op); }
 KERNEL(conv_back_w, describe_back_w)
 
-static void run_conv(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
-    (void)s;
-    run(c, phase, part, describe_conv);
-}
+static void run_conv(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) { run(c, s, phase, part, describe_conv); }
 
 static int prepare_conv(const qn_call *c, qn_cpu_step *s) {
     qn_conv v;

@@ -17,7 +17,8 @@ typedef struct qn_conv {
     int64_t taps, pixels, samples;          /* of a kernel, of an output plane, of an input plane */
     int64_t images, groups, deep, channels; /* deep, channels: of a group, going in and coming out */
     const float *x, *w, *bias, *residual;
-    int ends; /* there is something to do to finished sums; a pointer would not say so before there is data */
+    int ends;   /* there is something to do to finished sums; a pointer would not say so before there is data */
+    int padded; /* some pixels see beyond the image */
     float *y;
     qn_conv_act_fn act;
 } qn_conv;
@@ -60,10 +61,10 @@ typedef struct qn_conv_walk {
 void qn_conv_tile(int pixels, int vectors, const qn_conv_walk *walk, const float *x, const float *w, float *to, int64_t step);
 
 /* Sums of a tile, `step` floats from pixel to pixel, become rows of pixels in planes of y: channels from `channel` of all groups on,
- * as many as are left of `lanes`, pixels from element `at` of the plane on; then what follows. */
+ * as many as are left of `lanes`, pixels from element `at` of the plane on; then what follows. border: some pixel may see padding. */
 #define qn_conv_store QN_K(conv_store)
 void qn_conv_store(const qn_conv *v, int64_t image, int64_t channel, int64_t lanes, int64_t at, int pixels, const float *sums,
-                   int64_t step);
+                   int64_t step, int border);
 
 /* ---- The ways: 0 when one is not for this shape */
 

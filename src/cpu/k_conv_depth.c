@@ -1,6 +1,6 @@
 /* Convolution channel by channel: groups of one channel each. Pixels of a row lie along the lanes. A plane is laid out padded, its
  * columns sorted by their remainder under the stride, so that what neighbouring pixels see at a tap lies side by side. */
-#include "cpu/k_conv.h"
+#include "cpu/k_conv_mend.h"
 
 enum { AT_ONCE = 4, LINE = 64 };
 
@@ -58,6 +58,8 @@ static void run_plane(const qn_conv *v, const plan *p, const float *laid, int64_
     const float *taps = v->w + channel * v->taps;
     int64_t wide = v->of[0].out, at = plane * v->pixels;
     vf bias = vf_set1(v->bias ? v->bias[channel] : 0), sum[AT_ONCE];
+    float nothing = 0;
+    for (int64_t i = 0; i < v->taps; i++) nothing += taps[i] * 0; /* NaN when one is that padding must not meet */
     for (int64_t y = 0; y < v->of[1].out; y++, at += wide) {
         const float *x = laid + y * v->of[1].stride * p->row;
         for (int64_t first = 0; first < wide; first += AT_ONCE * VF_N) {
@@ -65,6 +67,7 @@ static void run_plane(const qn_conv *v, const plan *p, const float *laid, int64_
             for (int64_t i = 0, j = first; i < AT_ONCE && j < wide; i++, j += VF_N)
                 vf_storen(v->y + at + j, v->bias ? sum[i] + bias : sum[i], wide - j < VF_N ? (int)(wide - j) : VF_N);
         }
+        if (nothing != 0) qn_conv_mend(v, plane, y * wide, wide, v->y + at);
         if (v->act || v->residual) qn_conv_finish(v, at, wide);
     }
 }

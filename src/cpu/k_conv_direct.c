@@ -3,7 +3,7 @@
  *
  * The image is laid out padded (and thinned, where one tap skips samples) either whole, by a phase of its own that all share, when the
  * weights are the larger side, or strip by strip, each part its own, when the image is. */
-#include "cpu/k_conv.h"
+#include "cpu/k_conv_mend.h"
 #include "cpu/k_gemm.h"
 
 enum { STRIP = 320 << 10, LINE = 64, UNITS = 16 };
@@ -130,7 +130,8 @@ typedef struct unit {
     qn_conv_walk walk;
 } unit;
 
-static void run_row(const unit *u, int64_t block, int64_t at, int64_t wide, const float *x) {
+/* inner: the pixels that see no padding. */
+static void run_row(const unit *u, int64_t block, int64_t at, int64_t wide, const float *x, qn_range inner) {
     const plan *p = u->p;
     int64_t tiles = ceil_div(wide, p->most), lanes = lane_width(p), k = u->v->deep * u->v->taps;
     int64_t left = u->v->channels - block * lanes;
@@ -140,16 +141,18 @@ static void run_row(const unit *u, int64_t block, int64_t at, int64_t wide, cons
         int64_t from = qn_cpu_cut(wide, tiles, i), end = qn_cpu_cut(wide, tiles, i + 1);
         qn_conv_tile((int)(end - from), p->vectors, &u->walk, x + from * u->walk.pitch, w, sums, lanes);
         qn_conv_store(u->v, u->image, u->group * u->v->channels + block * lanes, left < lanes ? left : lanes, at + from,
-                      (int)(end - from), sums, lanes);
+                      (int)(end - from), sums, lanes, from < inner.first || end > inner.last);
     }
 }
 
 static void run_unit(const unit *u) {
     const plan *p = u->p;
+    qn_range columns = qn_conv_inner(&u->v->of[0]), rows = qn_conv_inner(&u->v->of[1]), none = {0, 0};
     for (int64_t block = u->block; block < u->end_block; block++) {
-        if (p->flat) run_row(u, block, u->first, u->count, u->x);
-        for (int64_t i = 0; !p->flat && i < u->count; i++)
-            run_row(u, block, (u->first + i) * p->wide, p->wide, u->x + i * u->v->of[1].stride * p->row);
+        if (p->flat) run_row(u, block, u->first, u->count, u->x, (qn_range){0, u->count});
+        for (int64_t i = u->first; !p->flat && i < u->first + u->count; i++)
+            run_row(u, block, i * p->wide, p->wide, u->x + (i - u->first) * u->v->of[1].stride * p->row,
+                    i >= rows.first && i < rows.last ? columns : none);
     }
 }
 

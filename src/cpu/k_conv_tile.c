@@ -1,6 +1,6 @@
 /* The tile of convolutions whose channels lie along the lanes: a line of weights against one number of each pixel, which is read where
  * it lies and spread over the lanes. */
-#include "cpu/k_conv.h"
+#include "cpu/k_conv_mend.h"
 #include "cpu/simd/simd_turn.h"
 
 enum { MOST = QN_CONV_PIXELS, HALF = QN_CONV_PIXELS / 2, AHEAD = 512 }; /* AHEAD: floats of weights asked for before their turn */
@@ -90,7 +90,7 @@ void qn_conv_tile(int pixels, int vectors, const qn_conv_walk *walk, const float
 }
 
 void qn_conv_store(const qn_conv *v, int64_t image, int64_t channel, int64_t lanes, int64_t at, int pixels, const float *sums,
-                   int64_t step) {
+                   int64_t step, int border) {
     vf r[VF_N];
     for (int64_t first = 0; first < lanes; first += VF_N) {
         int some = lanes - first < VF_N ? (int)(lanes - first) : VF_N;
@@ -98,10 +98,12 @@ void qn_conv_store(const qn_conv *v, int64_t image, int64_t channel, int64_t lan
         for (int done = 0; done < pixels; done += VF_N) {
             int run = pixels - done < VF_N ? pixels - done : VF_N;
             for (int i = 0; i < VF_N; i++) r[i] = i < run ? vf_load(sums + (done + i) * step + first) + bias : vf_zero();
+            int spoiled = border && qn_conv_is_suspect((const float *)r, VF_N * run);
             vf_turn(r);
-            int64_t to = ((image * v->groups * v->channels + channel + first) * v->pixels) + at + done;
+            int64_t plane = image * v->groups * v->channels + channel + first, to = plane * v->pixels + at + done;
             for (int i = 0; i < some; i++, to += v->pixels) {
                 vf_storen(v->y + to, r[i], run);
+                if (spoiled) qn_conv_mend(v, plane + i, at + done, run, v->y + to);
                 if (v->act || v->residual) qn_conv_finish(v, to, run);
             }
         }

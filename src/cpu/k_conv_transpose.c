@@ -4,8 +4,8 @@
  * of its own: for them this is a convolution of step 1 with those taps alone. So the output is cut into as many slices as there are
  * remainders, each a product that has no zeros in it, and the sums of a slice are written to where its samples lie. Images are side by
  * side in one product when they are small, so that weights are fetched once for all of them. */
+#include "cpu/k_conv_mend.h"
 #include "cpu/k_gemm.h"
-#include "cpu/k_patch.h"
 
 enum { MOST_SLICES = 1024 };
 
@@ -242,11 +242,29 @@ static void fill(const spread *v, int64_t parts, int64_t part) {
     }
 }
 
+static int is_padded(const spread *v) {
+    for (int k = 0; k < QN_WINDOW_AXES; k++) {
+        qn_range inner = qn_conv_turned_inner(&v->s.of[k]);
+        if (inner.first > 0 || inner.last < v->s.of[k].in) return 1;
+    }
+    return 0;
+}
+
+static void mend(const spread *v, int64_t parts, int64_t part) {
+    int64_t planes = v->images * v->groups * v->channels, end = qn_cpu_cut(planes, parts, part + 1);
+    qn_conv_turned t = {&v->s, v->groups, v->deep, v->channels, v->x, v->w, v->bias, v->y};
+    for (int64_t plane = qn_cpu_cut(planes, parts, part); plane < end; plane++) qn_conv_turned_mend_plane(&t, plane);
+}
+
 static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     spread v;
     slice l;
     size_t shared = 0;
     if (!describe(c, &v)) return;
+    if (phase == 2) {
+        mend(&v, s->parts[2], part);
+        return;
+    }
     if (phase == 0 && s->n[GAPS]) fill(&v, s->parts[0], part);
     for (int64_t i = 0; i < v.n_slices; i++) {
         if (!cut_slice(&v, i, &l)) continue;
@@ -284,6 +302,7 @@ int QN_K(conv_transpose)(const qn_call *c, qn_cpu_step *s) {
     }
     int64_t planes = v.images * v.groups * v.channels, fills = qn_cpu_parts(planes, (double)v.s.samples * 4, 0);
     if (s->n[GAPS] && fills > s->parts[0]) s->parts[0] = fills;
+    if (is_padded(&v)) s->parts[s->n_phases++] = qn_cpu_parts(planes, (double)v.s.samples, 0);
     s->n[SHARED] = (int64_t)shared;
     s->n[SLOT] = (int64_t)slot;
     s->workspace = shared + slot * (size_t)s->parts[1];

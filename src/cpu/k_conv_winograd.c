@@ -3,7 +3,7 @@
  * computed tap by tap, so that an infinity or NaN stays in the windows that see it.
  *
  * Transformed samples lie as [place][channels by VF_N][square][VF_N], weights as [block of channels][place][channel][lanes]. */
-#include "cpu/k_conv.h"
+#include "cpu/k_conv_mend.h"
 #include "cpu/k_gemm.h"
 #include "cpu/simd/simd_turn.h"
 
@@ -195,18 +195,11 @@ static int gather_square(const float *sums, int64_t place_step, float *to, int64
     return most - most != 0;
 }
 
-/* Tap by tap: a square at (x, y) of one lane. */
-static void sum_square(const qn_conv *v, int64_t plane, int64_t channel, int64_t x, int64_t y, float *to, int64_t row) {
-    for (int64_t i = 0; i < OUT * OUT; i++) {
-        float sum = 0;
-        for (int64_t k = 0; k < v->deep * 9; k++) {
-            int64_t sx = x + i % OUT + k % 3 - v->of[0].pad, sy = y + i / OUT + k / 3 % 3 - v->of[1].pad;
-            int inside = sx >= 0 && sx < v->of[0].in && sy >= 0 && sy < v->of[1].in;
-            float sample = inside ? v->x[(plane * v->deep + k / 9) * v->samples + sy * v->of[0].in + sx] : 0;
-            sum += sample * v->w[channel * v->deep * 9 + k];
-        }
-        to[i / OUT * row + i % OUT * LANES] = sum;
-    }
+/* Tap by tap: a square at (x, y) of one lane, as far as it lies in the plane. */
+static void sum_square(const qn_conv *v, int64_t plane, int64_t x, int64_t y, float *to, int64_t row) {
+    for (int64_t i = 0; i < OUT && y + i < v->of[1].out; i++)
+        for (int64_t j = 0; j < OUT && x + j < v->of[0].out; j++)
+            to[i * row + j * LANES] = qn_conv_again(v, plane, (y + i) * v->of[0].out + x + j);
 }
 
 /* Squares [first, first + count) of one row of them, whose sums begin at `sums`. */
@@ -221,10 +214,11 @@ static void finish_squares(const qn_conv *v, const plan *p, int64_t group, int64
             float *to = rows[0] + i * OUT * LANES + lane;
             if (!gather_square(sums + i * LANES + lane, place_step, to, SEGMENT * OUT * LANES)) continue;
             for (int64_t l = lane; l < lanes && l < lane + VF_N; l++)
-                sum_square(v, image * v->groups + group, channel + l, x + i * OUT, y, to + (l - lane), SEGMENT * OUT * LANES);
+                sum_square(v, image * v->groups * v->channels + channel + l, x + i * OUT, y, to + (l - lane),
+                           SEGMENT * OUT * LANES);
         }
     for (int64_t i = 0; i < OUT && y + i < v->of[1].out; i++)
-        qn_conv_store(v, image, channel, lanes, (y + i) * v->of[0].out + x, (int)wide, rows[i], LANES);
+        qn_conv_store(v, image, channel, lanes, (y + i) * v->of[0].out + x, (int)wide, rows[i], LANES, 0);
 }
 
 /* One strip of one block of channels; samples are of the strip, squares of `row` in a row of them. */

@@ -1,0 +1,163 @@
+/* Kernels against the reference where numbers end: NaN and infinities among the sources, and what is too small for a float. A result is NaN,
+ * or that infinity, where the reference says so and nowhere else; through each level of this machine, with one thread and with three. */
+#include <math.h>
+#include <string.h>
+
+#include <quern/quern.h>
+
+#include "cmocka_setup.h"
+#include "cpu/cpu.h"
+#include "run/context.h"
+
+enum { MOST = 1 << 16, WORK = 1 << 24 };
+
+static _Alignas(64) unsigned char work[WORK];
+static float source[4][MOST], want[MOST], got[MOST];
+static uint64_t state;
+static qn_context *reference, *level;
+static qn_pool *pool;
+
+static double draw(void) { /* in [-1, 1) */
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return (double)(int64_t)state / 9223372036854775808.0;
+}
+
+static qn_tensor tensor(float *data, int rank, const int64_t *shape) {
+    qn_tensor t;
+    assert_int_equal(qn_tensor_init(&t, QN_DTYPE_F32, rank, shape, data, MOST * sizeof *data), QN_OK);
+    assert_true(qn_tensor_count(&t) <= MOST);
+    return t;
+}
+/* Source i, of numbers of size 1. */
+static qn_tensor drawn(int i, int rank, const int64_t *shape) {
+    for (int k = 0; k < MOST; k++) source[i][k] = (float)draw();
+    return tensor(source[i], rank, shape);
+}
+#define SHAPE(...) \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]) { __VA_ARGS__ }
+
+static int agree(float a, float b) {
+    if (isnan(a) || isnan(b)) return isnan(a) && isnan(b);
+    if (isinf(a) || isinf(b)) return a == b;
+    return fabs((double)a - (double)b) <= 1e-4 * (1 + fabs((double)a));
+}
+
+static void compare(qn_op op, int subop, const void *attr, int n_src, const qn_tensor *const *src, qn_tensor y) {
+    qn_result r;
+    qn_request q = {.size = sizeof q, .version = 1, .op = (uint16_t)op, .subop = (uint16_t)subop, .attr = attr, .n_dst = 1};
+    q.n_src = (uint8_t)n_src, q.workspace = work, q.workspace_size = WORK, q.dst[0] = &y;
+    for (int i = 0; i < n_src; i++) q.src[i] = src[i];
+    y.data = want;
+    assert_int_equal(qn_dispatch(reference, &q, &r), QN_OK);
+    for (int threads = 0; threads < 2; threads++) {
+        level->pool = threads ? pool : NULL;
+        y.data = got;
+        memset(got, 0xff, sizeof got);
+        assert_int_equal(qn_dispatch(level, &q, &r), QN_OK);
+        for (int64_t i = 0; i < qn_tensor_count(&y); i++)
+            if (!agree(want[i], got[i]))
+                fail_msg("%s, level %#x, element %d: %g, not %g", qn_op_describe(op)->name, level->cpu_levels, (int)i,
+                         (double)got[i], (double)want[i]);
+    }
+    level->pool = NULL;
+}
+#define COMPARE(op, subop, attr, y, ...)                                                          \
+    compare(QN_OP_##op, subop, attr, sizeof((const qn_tensor *[]){__VA_ARGS__}) / sizeof(void *), \
+            (const qn_tensor *[]){__VA_ARGS__}, y)
+
+static void each_level(void (*check)(void)) {
+    state = 88172645463325252u;
+    qn_context_options plain = {.size = sizeof plain, .flags = QN_CONTEXT_REFERENCE};
+    assert_int_equal(qn_context_create(&plain, &reference), QN_OK);
+    assert_int_equal(qn_context_create(NULL, &level), QN_OK);
+    assert_int_equal(qn_pool_create(3, &pool), QN_OK);
+    uint32_t have = qn_cpu_levels();
+    for (int l = 0; l < QN_CPU_LEVEL_COUNT; l++) {
+        level->cpu_levels = have & 1u << l;
+        if (level->cpu_levels) check();
+    }
+    level->pool = NULL;
+    qn_pool_destroy(pool);
+    qn_context_destroy(level);
+    qn_context_destroy(reference);
+}
+
+static const float odd[] = {NAN, INFINITY, -INFINITY};
+enum { ODD = 3 };
+
+/* ---- Convolutions: where a window reaches beyond the image there is nothing that a weight could be multiplied with */
+
+static qn_dims both(int32_t n) { return (qn_dims){.rank = 2, .d = {n, n}}; }
+
+/* channels in and out, of one group; groups; kernel, stride, padding; extent of the image */
+static const int convs[][7] = {
+    {32, 32, 1, 3, 1, 1, 12},                         /* by squares */
+    {16, 32, 1, 3, 2, 1, 13},                         /* direct */
+    {16, 32, 1, 5, 1, 2, 9},  {3, 4, 1, 3, 1, 1, 9},  /* a product of patches */
+    {3, 8, 2, 3, 1, 2, 6},    {1, 1, 8, 3, 1, 1, 11}, /* channel by channel */
+    {1, 2, 4, 5, 2, 2, 10},   {4, 3, 1, 1, 1, 1, 5},
+};
+
+static void check_convolutions(void) {
+    for (size_t i = 0; i < sizeof convs / sizeof convs[0]; i++)
+        for (int k = 0; k < 4 * ODD; k++) {
+            const int *s = convs[i];
+            int act = k & 1, turned = k >> 1 & 1;
+            qn_attr_conv at = qn_attr_conv_default();
+            qn_attr_conv_act with = qn_attr_conv_act_default();
+            at.groups = with.groups = s[2];
+            at.stride = with.stride = both(s[4]);
+            at.padding = with.padding = both(s[5]);
+            with.act = QN_UNARY_step; /* which of NaN makes a number */
+            int64_t out = (s[6] + 2 * s[5] - s[3]) / s[4] + 1;
+            qn_tensor x = drawn(0, SHAPE(2, s[0] * s[2], s[6], s[6])), w = drawn(1, SHAPE(s[1] * s[2], s[0], s[3], s[3]));
+            qn_tensor bias = drawn(2, SHAPE(s[1] * s[2])), y = tensor(got, SHAPE(2, s[1] * s[2], out, out));
+            int64_t each = s[0] * s[3] * s[3];
+            source[1][0] = source[1]
+                                 [each + s[3] * s[3] - 1] = odd[k / 4]; /* a corner of the first kernel, another of the second */
+            if (act) COMPARE(conv_act, 0, &with, y, &x, &w, &bias);
+            else if (turned) COMPARE(conv, 0, &at, y, &x, &w);
+            else COMPARE(conv, 0, &at, y, &x, &w, &bias);
+        }
+}
+
+static void check_turned_convolutions(void) {
+    for (int k = 0; k < 4 * ODD; k++) {
+        int stride = 1 + (k & 1), kernel = 3 + (k >> 1 & 1);
+        qn_attr_conv_transpose at = qn_attr_conv_transpose_default();
+        at.stride = both(stride), at.padding = both(1), at.groups = 2;
+        int64_t out = 6 * stride + kernel - 2;
+        qn_tensor x = drawn(0, SHAPE(2, 6, 7, 7)), w = drawn(1, SHAPE(6, 4, kernel, kernel)), bias = drawn(2, SHAPE(8));
+        qn_tensor y = tensor(got, SHAPE(2, 8, out, out));
+        source[1][0] = source[1][kernel * kernel + 1] = odd[k / 4];
+        COMPARE(conv_transpose, 0, &at, y, &x, &w, &bias);
+        COMPARE(conv_transpose, 0, &at, y, &x, &w);
+    }
+}
+
+static void check_gradients_of_weights(void) {
+    for (int k = 0; k < 2 * ODD; k++) {
+        qn_attr_conv_back_w at = qn_attr_conv_back_w_default();
+        int stride = 1 + (k & 1), out = stride == 1 ? 8 : 4;
+        at.stride = both(stride), at.padding = both(1), at.kernel = both(3), at.groups = 2;
+        qn_tensor g = drawn(0, SHAPE(3, 8, out, out)), x = drawn(1, SHAPE(3, 6, 8, 8)), y = tensor(got, SHAPE(8, 3, 3, 3));
+        source[0][0] = odd[k / 2]; /* a corner, from which some taps see nothing */
+        source[0][(8 + 5) * out * out + out - 1] = odd[k / 2];
+        COMPARE(conv_back_w, 0, &at, y, &g, &x);
+    }
+}
+
+static void convolutions_add_nothing_beside_an_image(void **unused) {
+    (void)unused;
+    each_level(check_convolutions);
+    each_level(check_turned_convolutions);
+    each_level(check_gradients_of_weights);
+}
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(convolutions_add_nothing_beside_an_image),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
