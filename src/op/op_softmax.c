@@ -1,6 +1,6 @@
 /* Softmax over rows. A row is walked several times (maximum, sum, result) instead of being kept, so rows of any length need no
  * workspace, and the result may lie where the scores were. A score of -Inf is no score at all: it takes no share, and a row
- * without any score is zero where the plain formula says NaN. */
+ * without any score is zero where the plain formula says NaN. A row with a score that is no number has no shares: all of it is NaN. */
 #include "op/softmax.h"
 
 #include <math.h>
@@ -126,7 +126,7 @@ static void soft_max_row(const score_row *r, const qn_tensor *y, char *y_row) {
     for (int64_t first = 0; first < r->n; first += QN_RUN) {
         int64_t some = qn_some(r->n, first);
         load_scores(r, first, some, z);
-        for (int64_t i = 0; i < some; i++) z[i] = z[i] == -INFINITY ? 0 : exp(z[i] - top) / sum;
+        for (int64_t i = 0; i < some; i++) z[i] = sum == 0 ? 0 : exp(z[i] - top) / sum;
         qn_store_row(y, y_row, first, some, z);
     }
 }

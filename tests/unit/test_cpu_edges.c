@@ -149,15 +149,40 @@ static void check_gradients_of_weights(void) {
     }
 }
 
+/* ---- Attention */
+
+/* A row with a score that is no number is NaN, also where a mask hides scores; a mask hides them from others. */
+static void check_masked_rows(void) {
+    qn_attr_soft_max at = qn_attr_soft_max_default();
+    qn_tensor x = drawn(0, SHAPE(5, 37)), mask = drawn(1, SHAPE(5, 37)), y = tensor(got, SHAPE(5, 37));
+    for (int i = 0; i < 5 * 37; i++)
+        if (i % 3 == 0) source[1][i] = -INFINITY;
+    source[0][1] = NAN;      /* seen */
+    source[0][37 + 2] = NAN; /* hidden */
+    source[0][2 * 37 + 3] = INFINITY;
+    for (int i = 3 * 37; i < 4 * 37; i++) source[1][i] = -INFINITY;
+    COMPARE(soft_max, 0, &at, y, &x, &mask);
+    for (int i = 37; i < 37 * 3; i += 2) source[0][i] = -INFINITY;
+    source[0][4 * 37] = -INFINITY;
+    COMPARE(soft_max, 0, &at, y, &x);
+    COMPARE(softmax, 0, NULL, y, &x);
+    COMPARE(log_soft_max, 0, NULL, y, &x);
+}
+
 static void convolutions_add_nothing_beside_an_image(void **unused) {
     (void)unused;
     each_level(check_convolutions);
     each_level(check_turned_convolutions);
     each_level(check_gradients_of_weights);
 }
+static void rows_without_a_number_are_nan(void **unused) {
+    (void)unused;
+    each_level(check_masked_rows);
+}
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(convolutions_add_nothing_beside_an_image),
+        cmocka_unit_test(rows_without_a_number_are_nan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 #version 450
 // Row softmax of scale x + slope mask. p: scale, log2 of the slope's two rows, the power of two below the number of heads.
-// A score of -Inf takes no share, and a row without any score is zero. FN bit 0: there is a mask.
+// A score of -Inf takes no share, a row without any score is zero, and one with NaN is NaN. FN bit 0: there is a mask.
 // Bit 1: there is a sink for each head, which takes its share and gets nothing: at p[4..5], p[3] apart.
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -39,6 +39,6 @@ void main() {
     if (sink != -infinity()) sum += exp(sink - top);
     for (uint i = lane; i < n; i += 256) {
         float z = score(x, mask, i, slope);
-        store(TYPE_Y, push.y, to + int64_t(i) * push.sy[0], z == -infinity() ? 0.0 : exp(z - top) / sum);
+        store(TYPE_Y, push.y, to + int64_t(i) * push.sy[0], z == -infinity() && sum == sum ? 0.0 : exp(z - top) / sum);
     }
 }
