@@ -3,11 +3,13 @@
  * One query over a ring cache is attention over all its slots, of which those count that hold a position the query sees: the order of
  * slots is not that of positions, but a sum does not care. Codes are decoded a block of keys at a time. What all parts need is made by
  * a phase of its own: which slots count, the levels of the codes, and the query turned as the keys are; a last phase turns results back. */
+#include <float.h>
 #include <math.h>
 
 #include "cpu/k_attention.h"
 #include "cpu/k_fwht.h"
 #include "cpu/k_lanes.h"
+#include "cpu/simd/simd_wide.h"
 #include "op/turbo.h"
 
 enum { Q, K, V, POS, K_SCALE, V_SCALE, SINKS };
@@ -204,8 +206,9 @@ static const char *of_row(const qn_rows *it, const qn_tensor *t) {
     return qn_at(t, at);
 }
 
-/* What each part counts for: nothing where none has a key. */
-static void weigh(const qn_call *c, const qn_rows *it, int64_t parts, double *w) {
+/* What each part counts for: nothing where none has a key. Whether floats hold that: one that is no more than a denormal of theirs is
+ * still something, of which infinity remains infinite. */
+static int weigh(const qn_call *c, const qn_rows *it, int64_t parts, double *w) {
     const qn_tensor *s = c->src[1], *m = c->src[2];
     const char *sums = of_row(it, s), *tops = of_row(it, m);
     int64_t s_step = qn_nb(s, it->rank - 1), m_step = qn_nb(m, it->rank - 1);
@@ -215,7 +218,12 @@ static void weigh(const qn_call *c, const qn_rows *it, int64_t parts, double *w)
         w[p] = most > -INFINITY ? exp((double)*(const float *)(const void *)(tops + p * m_step) - most) : 0;
         if (most > -INFINITY) total += (double)*(const float *)(const void *)(sums + p * s_step) * w[p];
     }
-    for (int64_t p = 0; p < parts; p++) w[p] = total == 0 ? 0 : w[p] / total;
+    int narrow = 1;
+    for (int64_t p = 0; p < parts; p++) {
+        w[p] = total == 0 ? 0 : w[p] / total;
+        narrow &= w[p] == 0 || (fabs(w[p]) >= (double)FLT_MIN && fabs(w[p]) <= (double)FLT_MAX);
+    }
+    return narrow;
 }
 
 static void merge_row(const char *from, int64_t step, const double *w, int64_t parts, int64_t n, float *to) {
@@ -224,6 +232,17 @@ static void merge_row(const char *from, int64_t step, const double *w, int64_t p
         for (int64_t p = 0; p < parts; p++)
             if (w[p] != 0) sum = vf_fma(vf_set1((float)w[p]), qn_lanes_at(QN_DTYPE_F32, from + p * step, i, n), sum);
         qn_lanes_put_at(QN_DTYPE_F32, (char *)to, i, sum, n);
+    }
+}
+
+static void merge_wide(const char *from, int64_t step, const double *w, int64_t parts, int64_t n, float *to) {
+    for (int64_t i = 0; i < n; i += VF_N) {
+        vd low = vd_zero(), high = low;
+        for (int64_t p = 0; p < parts; p++) {
+            vf x = qn_lanes_at(QN_DTYPE_F32, from + p * step, i, n);
+            if (w[p] != 0) low = vd_fma(vd_set1(w[p]), vd_low(x), low), high = vd_fma(vd_set1(w[p]), vd_high(x), high);
+        }
+        qn_lanes_put_at(QN_DTYPE_F32, (char *)to, i, vf_of_wide(low, high), n);
     }
 }
 
@@ -239,8 +258,8 @@ static void run_merge(const qn_call *c, const qn_cpu_step *s, int phase, int64_t
         float *to = (float *)(void *)qn_row(&it, y);
         int64_t from = 0;
         for (int k = 0; k < it.rank; k++) from += it.index[k] * o->stride[k + 1];
-        weigh(c, &it, parts, w);
-        merge_row(qn_at(o, from), o->stride[0], w, parts, n, to);
+        int narrow = weigh(c, &it, parts, w);
+        (narrow ? merge_row : merge_wide)(qn_at(o, from), o->stride[0], w, parts, n, to);
         if (!undo) continue;
         qn_fwht_transform(to, n);
         put_signs(to, n, (float)(1 / sqrt((double)n)));

@@ -169,6 +169,21 @@ static void check_masked_rows(void) {
     COMPARE(log_soft_max, 0, NULL, y, &x);
 }
 
+/* A part whose share is less than a float can say still has one: of infinity that is infinite. */
+static void check_small_shares(void) {
+    enum { WIDE = 19 };
+    qn_tensor o = drawn(0, SHAPE(3, 2, WIDE)), s = tensor(source[1], SHAPE(3, 2)), m = tensor(source[2], SHAPE(3, 2)),
+              y = tensor(got, SHAPE(2, WIDE));
+    static const float tops[] = {0, -90, -101, -110, -200, -700};
+    for (int k = 0; k < 6; k++) {
+        for (int i = 0; i < 6; i++) source[1][i] = 1, source[2][i] = i == 2 ? tops[k] : 0;
+        source[0][2 * WIDE] = INFINITY, source[0][2 * WIDE + 5] = NAN, source[0][2 * WIDE + 7] = 3e38f;
+        COMPARE(attention_merge, 0, NULL, y, &o, &s, &m);
+        for (int i = 0; i < 6; i += 2) source[1][i] = 1e-44f; /* and shares of more than a float can say */
+        COMPARE(attention_merge, 0, NULL, y, &o, &s, &m);
+    }
+}
+
 static void convolutions_add_nothing_beside_an_image(void **unused) {
     (void)unused;
     each_level(check_convolutions);
@@ -179,10 +194,16 @@ static void rows_without_a_number_are_nan(void **unused) {
     (void)unused;
     each_level(check_masked_rows);
 }
+static void shares_too_small_for_floats_count(void **unused) {
+    (void)unused;
+    each_level(check_small_shares);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(convolutions_add_nothing_beside_an_image),
         cmocka_unit_test(rows_without_a_number_are_nan),
+        cmocka_unit_test(shares_too_small_for_floats_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
