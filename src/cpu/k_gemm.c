@@ -122,11 +122,18 @@ static void join_batches(qn_gemm *g) {
     g->n_axes--;
 }
 
+/* f64 throughout, and nothing that is floats on the way. */
+static int is_doubles(const qn_gemm *g) {
+    return g->c_dtype == QN_DTYPE_F64 && g->a.dtype == QN_DTYPE_F64 && g->b.dtype == QN_DTYPE_F64 && !g->a.fetch && !g->b.fetch &&
+           !g->finish && !g->store;
+}
+
 int qn_gemm_settle(qn_gemm *g) {
     join_batches(g);
-    int64_t size = g->c_dtype == QN_DTYPE_F32 ? 4 : 2;
+    int doubles = is_doubles(g);
+    int64_t size = doubles ? 8 : g->c_dtype == QN_DTYPE_F32 ? 4 : 2;
     int row_wise = g->c_column == size || g->n == 1, column_wise = g->c_row == size || g->m == 1;
-    if (g->c_dtype != QN_DTYPE_F32 && g->c_dtype != QN_DTYPE_F16 && g->c_dtype != QN_DTYPE_BF16) return 0;
+    if (!doubles && g->c_dtype != QN_DTYPE_F32 && g->c_dtype != QN_DTYPE_F16 && g->c_dtype != QN_DTYPE_BF16) return 0;
     if (g->m < 1 || g->n < 1 || g->k < 1) return 0;
     /* Lanes lie along n: make that the way C lies, and not a few columns when there are many rows. */
     if ((!row_wise && column_wise) || (g->n < VF_N && g->m > g->n && (column_wise || !row_wise || g->m >= 4 * g->n))) {
@@ -145,6 +152,7 @@ int qn_gemm_settle(qn_gemm *g) {
         }
         g->transposed = !g->transposed;
     }
+    if (doubles) return 1;
     if (!g->a.fetch) g->a.fetch = qn_gemm_plain_fetch(g->a.dtype, g->a.along, g->a.deep, g->k);
     if (!g->b.fetch) g->b.fetch = qn_gemm_plain_fetch(g->b.dtype, g->b.along, g->b.deep, g->k);
     return g->a.fetch && g->b.fetch;
@@ -187,7 +195,7 @@ static void cut_units(const qn_gemm *g, qn_gemm_cut *cut, int64_t batches, doubl
 qn_gemm_cut qn_gemm_plan(const qn_gemm *g) {
     qn_gemm_cut cut = {.share_a = g->m < g->n};
     int64_t batches = 1, depth = least(g->k, DEPTH);
-    if (qn_gemm_few_plan(g, &cut)) return cut;
+    if (qn_gemm_doubles_plan(g, &cut) || qn_gemm_few_plan(g, &cut)) return cut;
     for (int i = 0; i < g->n_axes; i++) batches *= g->extent[i];
     double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k * (double)batches;
     double small = flops / (1 << 20), large = flops / (1 << 28),
@@ -345,8 +353,8 @@ static void run_unit(const qn_gemm_cut *cut, unit *u) {
 }
 
 void qn_gemm_part(const qn_gemm *g, const qn_gemm_cut *cut, void *workspace, int phase, int64_t part) {
-    if (cut->few) {
-        qn_gemm_few_part(g, cut, workspace, phase, part);
+    if (cut->few || cut->doubles) {
+        (cut->few ? qn_gemm_few_part : qn_gemm_doubles_part)(g, cut, workspace, phase, part);
         return;
     }
     float *shared = workspace;

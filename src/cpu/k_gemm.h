@@ -103,6 +103,7 @@ enum { QN_GEMM_FEW = 16 };
  * phase cuts the output along the other one, of which each unit fetches its own, or reads it where it lies. */
 typedef struct qn_gemm_cut {
     int few;                     /* B is not laid out; what is shared are rows of A */
+    int doubles;                 /* f64, by k_gemm_doubles.c */
     int share_a;                 /* the shared operand is A, not B */
     int64_t rows, columns;       /* of a unit */
     int64_t across, down, units; /* units along n and m, and all of them in all batches */
@@ -123,6 +124,11 @@ void qn_gemm_part(const qn_gemm *g, const qn_gemm_cut *cut, void *workspace, int
 #define qn_gemm_few_part QN_K(gemm_few_part)
 int qn_gemm_few_plan(const qn_gemm *g, qn_gemm_cut *cut);
 void qn_gemm_few_part(const qn_gemm *g, const qn_gemm_cut *cut, void *workspace, int phase, int64_t part);
+/* The same in f64. */
+#define qn_gemm_doubles_plan QN_K(gemm_doubles_plan)
+#define qn_gemm_doubles_part QN_K(gemm_doubles_part)
+int qn_gemm_doubles_plan(const qn_gemm *g, qn_gemm_cut *cut);
+void qn_gemm_doubles_part(const qn_gemm *g, const qn_gemm_cut *cut, void *workspace, int phase, int64_t part);
 
 /* How many batches a side has: axes it is shared along do not count. */
 static inline int64_t qn_gemm_side_batches(const qn_gemm *g, const int64_t *step) {
@@ -170,7 +176,7 @@ void qn_gemm_store_row(const qn_gemm *g, char *to, const float *x, int n);
 /* What a step needs to know about a product that it consists of. */
 static inline int qn_gemm_step(qn_cpu_step *s, const qn_gemm_cut *cut, qn_cpu_run_fn run) {
     s->run = run;
-    s->name = cut->few ? "few rows f32" : "gemm f32";
+    s->name = cut->doubles ? "gemm f64" : cut->few ? "few rows f32" : "gemm f32";
     s->n_phases = 2;
     s->parts[0] = cut->parts[0];
     s->parts[1] = cut->parts[1];

@@ -1,4 +1,4 @@
-/* matmul, out_prod and dot_general by way of the f32 product. f64 is left to the reference, which is there to check gradients. */
+/* matmul, out_prod and dot_general by way of the product of k_gemm.h. */
 #include "cpu/k_gemm.h"
 
 /* Everything but the cut follows from the call again when it runs: descriptors are cheaper to read than to remember. */

@@ -64,6 +64,16 @@ static qn_tensor lay(qn_dtype dtype, int way, void *data) {
     return t;
 }
 
+/* A matrix of f64, `step` elements from one to the next. */
+static qn_tensor flat(void *data, int64_t rows, int64_t wide, int64_t step) {
+    return (qn_tensor){.dtype = QN_DTYPE_F64,
+                       .rank = 2,
+                       .shape = {rows, wide},
+                       .stride = {wide * step * 8, step * 8},
+                       .data = data,
+                       .size = ROOM};
+}
+
 static int same(qn_dtype dtype, const unsigned char *a, const unsigned char *b) {
     double x, y;
     if (memcmp(a, b, (size_t)qn_dtype_describe(dtype)->bytes) == 0) return 1;
@@ -219,6 +229,27 @@ static void check_programs(void) {
     }
 }
 
+/* Products of f64: rows, depth and columns. */
+static void check_products(void) {
+    static const int sizes[][3] = {{7, 601, 9}, {5, 66, 70}, {1, 700, 7}, {9, 1, 33}, {70, 20, 3}};
+    for (int i = 0; i < 2; i++)
+        for (int k = 0; k < ROOM / 8; k++) ((double *)(void *)source[i])[k] = (double)(int64_t)draw() / 1e18;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        for (int way = 0; way < 8; way++) {
+            int64_t m = sizes[i][0], k = sizes[i][1], n = sizes[i][2];
+            qn_attr_matmul at = qn_attr_matmul_default();
+            at.transpose_a = way & 1, at.transpose_b = way >> 1 & 1;
+            qn_tensor a = flat(source[0], at.transpose_a ? k : m, at.transpose_a ? m : k, 1),
+                      b = flat(source[1], at.transpose_b ? n : k, at.transpose_b ? k : n, 1);
+            qn_tensor y = way & 4 ? flat(NULL, m, n, 2) : flat(NULL, m, n, 1);
+            COMPARE(matmul, 0, &at, &y, &a, &b);
+            qn_tensor rows = flat(source[1], n, k, 1), tall = flat(source[0], m, k, 1), turned = flat(NULL, m, n, 1);
+            COMPARE(mul_mat, 0, NULL, &turned, &rows, &tall);
+            qn_tensor wide = flat(source[1], k, n, 1), high = flat(source[0], k, m, 1);
+            COMPARE(out_prod, 0, NULL, &turned, &wide, &high);
+        }
+}
+
 static void pairs_have_the_bits_of_the_reference(void **unused) {
     (void)unused;
     each_level(check_pairs);
@@ -240,6 +271,10 @@ static void maps_have_the_bits_of_the_reference(void **unused) {
     (void)unused;
     each_level(check_maps);
 }
+static void products_have_the_bits_of_the_reference(void **unused) {
+    (void)unused;
+    each_level(check_products);
+}
 static void programs_have_the_bits_of_the_reference(void **unused) {
     (void)unused;
     each_level(check_programs);
@@ -250,6 +285,7 @@ int main(void) {
         cmocka_unit_test(pairs_have_the_bits_of_the_reference),      cmocka_unit_test(casts_have_the_bits_of_the_reference),
         cmocka_unit_test(reductions_have_the_bits_of_the_reference), cmocka_unit_test(scans_have_the_bits_of_the_reference),
         cmocka_unit_test(maps_have_the_bits_of_the_reference),       cmocka_unit_test(programs_have_the_bits_of_the_reference),
+        cmocka_unit_test(products_have_the_bits_of_the_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
