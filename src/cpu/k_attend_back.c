@@ -174,7 +174,7 @@ static void open_tile(const back *b, const qn_attend_place *at, const slot *s) {
         qn_attend_widen(qn_attend_row(&a->q, at->batch, h, i), 0, a->q.dtype, 1, a->deep, s->q + r * deep, deep);
         qn_attend_widen(qn_attend_row(&b->g, at->batch, h, i), 0, b->g.dtype, 1, a->wide, s->g + r * wide, wide);
         s->top[r] = sink_of(a, h);
-        s->sum[r] = s->top[r] == -INFINITY ? 0.0f : 1.0f;
+        s->sum[r] = s->top[r] == -INFINITY ? 0.0f : 1 + (s->top[r] - s->top[r]); /* of an infinite one NaN */
         s->level[r] = 0;
     }
 }

@@ -296,7 +296,7 @@ static void finish_row(const qn_attend *a, int64_t b, int64_t h, int64_t i, cons
         memcpy(&sink, a->sinks + h * a->sink_step, sizeof sink);
         if (sink > top) {
             factor = exp_one(top - sink);
-            sum = sum * factor + 1;
+            sum = sum * factor + exp_one(sink - sink); /* 1, and of an infinite one NaN */
             top = sink;
         } else if (sink != -INFINITY) sum += exp_one(sink - top);
     }

@@ -307,7 +307,7 @@ static double back_sink(const attention *a, int64_t h) {
         for (int64_t i = 0; i < a->queries; i++) {
             query r = query_of(a, b, h, i);
             const double *kept = kept_of(a, &r);
-            sum -= exp(r.sink - kept[0]) * kept[1];
+            if (r.sink != -INFINITY) sum -= exp(r.sink - kept[0]) * kept[1]; /* there is none at -Inf */
         }
     return sum;
 }

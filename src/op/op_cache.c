@@ -228,7 +228,8 @@ static void load_slot(const store *s, int64_t b, int64_t head, int64_t slot, int
 static void attend_head(const decode *z, int64_t b, int64_t head, const double *q, double *key, double *sum) {
     int64_t pos = qn_index4(z->pos, 0, 0, 0, b), n = pos < z->slots ? pos + 1 : z->slots;
     int64_t first = pos < z->slots ? 0 : (pos + 1) % z->slots, shared = head / (z->heads / z->kv_heads);
-    double most = z->sinks ? qn_get4(z->sinks, 0, 0, 0, head) : -INFINITY, total = z->sinks ? 1 : 0;
+    double most = z->sinks ? qn_get4(z->sinks, 0, 0, 0, head) : -INFINITY;
+    double total = !z->sinks ? 0 : most < INFINITY ? 1 : NAN; /* what is infinite, or no number, has no share */
     for (int64_t i = 0; i < z->width; i++) sum[i] = 0;
     for (int64_t l = z->window && n > z->window ? n - z->window : 0; l < n; l++) {
         double score = 0;
