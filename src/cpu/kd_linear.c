@@ -151,12 +151,13 @@ static void apply_gate(int level, const qn_call *c, float *y, float *x, int64_t 
     };
     if (acts[c->subop] >= 0) {
         int64_t i = 0;
+        float away = c->subop == QN_GLU_reglu ? 0 : NAN; /* what reglu gates away is away, whatever it is multiplied with */
         apply_unary(level, acts[c->subop], y, n);
-        for (; i + VF_N <= n; i += VF_N) { /* 0 times anything is 0: what is gated away is away */
+        for (; i + VF_N <= n; i += VF_N) {
             vf u = vf_load(y + i);
-            vf_store(y + i, vf_select(u == vf_zero(), u, u * vf_load(x + i)));
+            vf_store(y + i, vf_select(u == vf_set1(away), u, u * vf_load(x + i)));
         }
-        for (; i < n; i++) y[i] *= y[i] == 0 ? 1 : x[i];
+        for (; i < n; i++) y[i] *= y[i] == away ? 1 : x[i];
         return;
     }
     const qn_attr_linear_glu *at = c->attr;
