@@ -145,6 +145,12 @@ static void find_moments(const qn_call *c, const form *f, const qn_tensor *x, in
     for (int64_t k = count; k < VF_N; k++) m->mean[k] = 0;
 }
 
+/* What the mean that is taken off lost when it was rounded, times what it is multiplied with; nothing where that is no number. */
+static double lost(double mean, float rounded, double a) {
+    double v = (mean - (double)rounded) * a;
+    return isfinite(v) ? v : 0;
+}
+
 static void forward(const qn_call *c, const form *f, int64_t first, int64_t count) {
     const qn_attr_batch_norm *at = c->attr;
     moments m;
@@ -155,7 +161,7 @@ static void forward(const qn_call *c, const form *f, int64_t first, int64_t coun
         double a = m.r[k] * number_at(c->src[1], i, 1);
         t.mean[k] = (float)m.mean[k];
         t.a[k] = (float)a;
-        t.b[k] = (float)(number_at(c->src[2], i, 0) - (m.mean[k] - (double)t.mean[k]) * a);
+        t.b[k] = (float)(number_at(c->src[2], i, 0) - lost(m.mean[k], t.mean[k], a));
         if (!at->training) continue;
         put_number(c, 1, i, m.mean[k]);
         put_number(c, 2, i, m.r[k]);
@@ -184,7 +190,7 @@ static void find_terms(const qn_call *c, const moments *m, int64_t i, int64_t k,
     t->mean[k] = (float)m->mean[k];
     t->a[k] = (float)(gamma * r);
     t->b[k] = (float)b;
-    t->c[k] = (float)(share * (up_mean - gamma * r * q) - (m->mean[k] - (double)t->mean[k]) * b);
+    t->c[k] = (float)(share * (up_mean - gamma * r * q) - lost(m->mean[k], t->mean[k], b));
     put_number(c, 1, i, qh);
     put_number(c, 2, i, q);
     put_number(c, 3, i, at->training ? (1 - step) * number_at(source(c, 7), i, 0) : -gamma * r * q);
