@@ -45,13 +45,25 @@ static void turn_gradient(const conv *v, int64_t seq, int64_t channel, int some,
     }
 }
 
+/* Sample `at` from the steps there are alone: the zeros around them make NaN of a weight that is none, or infinite. */
+static float sample_gradient(const conv *v, const float *w, const float *line, int64_t at) {
+    double sum = 0;
+    for (int64_t j = at < v->steps ? 0 : at - v->steps + 1; j <= at && j < v->taps; j++)
+        sum += (double)line[v->taps - 1 + at - j] * (double)w[j];
+    return (float)sum;
+}
+
 static void signal_gradient(const conv *v, int64_t channel, const float *line, float *dx) {
     const float *w = v->w + channel * v->taps;
+    float nothing = 0;
     for (int64_t i = 0; i < v->samples; i += VF_N) {
         vf sum = vf_zero();
         for (int64_t j = 0; j < v->taps; j++) sum = vf_fma(vf_load(line + v->taps - 1 + i - j), vf_set1(w[j]), sum);
         vf_storen(dx + i, sum, some_of(v->samples, i));
     }
+    for (int64_t j = 0; j < v->taps; j++) nothing += w[j] * 0;
+    for (int64_t i = 0; nothing != 0 && i < v->samples; i++)
+        if (dx[i] != dx[i]) dx[i] = sample_gradient(v, w, line, i);
 }
 
 static double product(const float *g, const float *x, int64_t n) {
