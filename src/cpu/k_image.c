@@ -122,13 +122,16 @@ static void list_readers(const qn_resize_axis *a, const readers *r) {
     for (int pass = 0; pass < 2; pass++) {
         for (int64_t o = 0; o < a->out; o++) {
             qn_taps t = qn_taps_of(a, o);
-            for (int64_t j = 0; j < t.n; j++) {
-                int64_t i = qn_tap_index(a, &t, j);
+            for (int64_t j = 0; j < t.n;) {
+                int64_t i;
+                double weight;
+                j = qn_tap_run(a, &t, j, &i, &weight);
+                if (weight == 0) continue;
                 if (pass == 0) {
                     r->start[i + 1]++;
                     continue;
                 }
-                r->weight[r->start[i]] = (float)qn_tap_weight(a, &t, j);
+                r->weight[r->start[i]] = (float)weight;
                 r->at[r->start[i]++] = (int32_t)o;
             }
         }

@@ -86,9 +86,11 @@ static void give_back(const qn_resize_axis *a, const qn_tensor *g, int64_t o3, i
     for (int64_t o0 = 0; o0 < a->out; o0++) {
         qn_taps t = qn_taps_of(a, o0);
         double share = weight * qn_get4(g, o3, o2, o1, o0) / t.total;
-        for (int64_t k = 0; k < t.n; k++) {
-            int64_t i = qn_tap_index(a, &t, k);
-            if (i >= from && i < to) acc[i - from] += share * qn_tap_weight(a, &t, k);
+        for (int64_t k = 0; k < t.n;) { /* by a weight of 0 a sample went into nothing */
+            int64_t i;
+            double part;
+            k = qn_tap_run(a, &t, k, &i, &part);
+            if (i >= from && i < to && part != 0) acc[i - from] += share * part;
         }
     }
 }

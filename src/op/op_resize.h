@@ -62,6 +62,14 @@ static inline double qn_tap_weight(const qn_resize_axis *a, const qn_taps *t, in
     return weight > 0 ? (double)weight : 0;
 }
 
+/* The weight of tap j and of those behind it that stand for the same sample, which is *sample; the tap behind them. */
+static inline int64_t qn_tap_run(const qn_resize_axis *a, const qn_taps *t, int64_t j, int64_t *sample, double *weight) {
+    *sample = qn_tap_index(a, t, j);
+    *weight = 0;
+    for (; j < t->n && qn_tap_index(a, t, j) == *sample; j++) *weight += qn_tap_weight(a, t, j);
+    return j;
+}
+
 static inline qn_taps qn_taps_of(const qn_resize_axis *a, int64_t output) {
     qn_taps t = {.n = 1, .total = 1};
     float at = ((float)output + a->offset) / a->scale - a->offset, base = floorf(at);

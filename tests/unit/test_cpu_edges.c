@@ -12,7 +12,7 @@
 enum { MOST = 1 << 16, WORK = 1 << 24 };
 
 static _Alignas(64) unsigned char work[WORK];
-static float source[4][MOST], want[MOST], got[MOST];
+static float source[7][MOST], want[MOST], got[MOST], beside[MOST];
 static uint64_t state;
 static qn_context *reference, *level;
 static qn_pool *pool;
@@ -38,6 +38,8 @@ static qn_tensor drawn(int i, int rank, const int64_t *shape) {
 #define SHAPE(...) \
     (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]) { __VA_ARGS__ }
 
+static qn_tensor second; /* a destination more for the next call, which is not looked at */
+
 static int agree(float a, float b) {
     if (isnan(a) || isnan(b)) return isnan(a) && isnan(b);
     if (isinf(a) || isinf(b)) return a == b;
@@ -49,6 +51,7 @@ static void compare(qn_op op, int subop, const void *attr, int n_src, const qn_t
     qn_request q = {.size = sizeof q, .version = 1, .op = (uint16_t)op, .subop = (uint16_t)subop, .attr = attr, .n_dst = 1};
     q.n_src = (uint8_t)n_src, q.workspace = work, q.workspace_size = WORK, q.dst[0] = &y;
     for (int i = 0; i < n_src; i++) q.src[i] = src[i];
+    if (second.dtype != QN_DTYPE_NONE) q.dst[q.n_dst++] = &second;
     y.data = want;
     assert_int_equal(qn_dispatch(reference, &q, &r), QN_OK);
     for (int threads = 0; threads < 2; threads++) {
@@ -62,6 +65,7 @@ static void compare(qn_op op, int subop, const void *attr, int n_src, const qn_t
                          (double)got[i], (double)want[i]);
     }
     level->pool = NULL;
+    second.dtype = QN_DTYPE_NONE;
 }
 #define COMPARE(op, subop, attr, y, ...)                                                          \
     compare(QN_OP_##op, subop, attr, sizeof((const qn_tensor *[]){__VA_ARGS__}) / sizeof(void *), \
@@ -184,6 +188,60 @@ static void check_small_shares(void) {
     }
 }
 
+/* A sink that is infinite takes a share that is no number. */
+static void check_sinks(void) {
+    int32_t places[2] = {6, 3};
+    qn_attr_cache_attention at = qn_attr_cache_attention_default();
+    qn_tensor q = drawn(0, SHAPE(2, 4, 16)), k = drawn(1, SHAPE(2, 2, 8, 16)), v = drawn(2, SHAPE(2, 2, 8, 16)), pos;
+    qn_tensor sinks = drawn(3, SHAPE(4)), y = tensor(got, SHAPE(2, 4, 16));
+    assert_int_equal(qn_tensor_init(&pos, QN_DTYPE_I32, SHAPE(2), places, sizeof places), QN_OK);
+    source[3][0] = INFINITY, source[3][1] = NAN, source[3][2] = -INFINITY;
+    at.scale = 0.25f;
+    COMPARE(cache_attention, 0, &at, y, &q, &k, &v, &pos, NULL, NULL, &sinks);
+}
+
+/* ---- Gates, norms, images, state spaces */
+
+/* What reglu gates away is away; of the others nothing times infinity is NaN. */
+static void check_gates(void) {
+    qn_tensor x = drawn(0, SHAPE(4, 8)), gates = drawn(1, SHAPE(8, 37)), w = drawn(2, SHAPE(8, 37)),
+              y = tensor(got, SHAPE(4, 37));
+    source[0][0] = INFINITY, source[0][9] = -INFINITY, source[0][18] = NAN;
+    for (int k = 0; k < QN_GLU_COUNT; k++) COMPARE(linear_glu, k, NULL, y, &x, &gates, &w);
+}
+
+static void check_batch_norms(void) {
+    for (int k = 0; k < 4 * ODD; k++) {
+        qn_attr_batch_norm at = qn_attr_batch_norm_default();
+        qn_tensor x = drawn(0, SHAPE(3, 5, 2, 11)), y = tensor(got, SHAPE(3, 5, 2, 11)), of[4];
+        for (int i = 0; i < 4; i++) of[i] = drawn(1 + i, SHAPE(5));
+        for (int i = 0; i < 5; i++) source[4][i] = 1 + source[4][i] / 2, source[3][i] = 0.1f;
+        source[1 + k % 4][2] = odd[k / 4];
+        COMPARE(batch_norm, 0, &at, y, &x, &of[0], &of[1], &of[2], &of[3]);
+    }
+}
+
+/* Samples that went into nothing, and several taps that are one sample. */
+static void check_resized_gradients(void) {
+    for (int k = 0; k < 6 * ODD; k++) {
+        qn_attr_upscale_back at = qn_attr_upscale_back_default();
+        at.mode = k % 3, at.align_corners = k / 3 & 1;
+        at.shape = (qn_dims){.rank = 4, .d = {1, 2, 3, 4}};
+        qn_tensor g = drawn(0, SHAPE(1, 2, 7, 9)), y = tensor(got, SHAPE(1, 2, 3, 4));
+        source[0][0] = source[0][63 + 31] = source[0][125] = odd[k / 6];
+        COMPARE(upscale_back, 0, &at, y, &g);
+    }
+}
+
+static void check_signals(void) {
+    for (int k = 0; k < ODD; k++) {
+        qn_tensor g = drawn(0, SHAPE(2, 9, 5)), x = drawn(1, SHAPE(2, 5, 12)), w = drawn(2, SHAPE(5, 4));
+        source[2][3] = source[2][4] = odd[k];
+        second = tensor(beside, SHAPE(5, 4));
+        COMPARE(ssm_conv_back, 0, NULL, tensor(got, SHAPE(2, 5, 12)), &g, &x, &w);
+    }
+}
+
 static void convolutions_add_nothing_beside_an_image(void **unused) {
     (void)unused;
     each_level(check_convolutions);
@@ -199,11 +257,30 @@ static void shares_too_small_for_floats_count(void **unused) {
     each_level(check_small_shares);
 }
 
+static void infinite_sinks_have_no_share(void **unused) {
+    (void)unused;
+    each_level(check_sinks);
+}
+static void gates_are_those_of_the_reference(void **unused) {
+    (void)unused;
+    each_level(check_gates);
+}
+static void infinite_weights_of_a_channel_are_infinite(void **unused) {
+    (void)unused;
+    each_level(check_batch_norms);
+}
+static void what_went_nowhere_comes_back_as_nothing(void **unused) {
+    (void)unused;
+    each_level(check_resized_gradients);
+    each_level(check_signals);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(convolutions_add_nothing_beside_an_image),
-        cmocka_unit_test(rows_without_a_number_are_nan),
-        cmocka_unit_test(shares_too_small_for_floats_count),
+        cmocka_unit_test(convolutions_add_nothing_beside_an_image), cmocka_unit_test(rows_without_a_number_are_nan),
+        cmocka_unit_test(shares_too_small_for_floats_count),        cmocka_unit_test(infinite_sinks_have_no_share),
+        cmocka_unit_test(gates_are_those_of_the_reference),         cmocka_unit_test(infinite_weights_of_a_channel_are_infinite),
+        cmocka_unit_test(what_went_nowhere_comes_back_as_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
