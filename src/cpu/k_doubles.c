@@ -38,18 +38,6 @@ STEP(scale, c == 0 ? b * a : b * a + c)
 STEP(clamp, a<b ? b : a> c ? c : a)
 STEP(leaky_relu, ((a > 0) | (a != a)) ? a : b *a)
 STEP(where, a != 0 ? b : c)
-STEP(add, a + b)
-STEP(sub, a - b)
-STEP(mul, a *b)
-STEP(div, a / b)
-STEP(max, ((a != a) | (a >= b)) ? a : b)
-STEP(min, ((a != a) | (a <= b)) ? a : b)
-STEP(eq, a == b)
-STEP(ne, a != b)
-STEP(lt, a < b)
-STEP(le, a <= b)
-STEP(gt, a > b)
-STEP(ge, a >= b)
 STEP(and, (a != 0) & (b != 0))
 STEP(or, (a != 0) | (b != 0))
 STEP(xor, (a != 0) ^ (b != 0))
@@ -59,6 +47,9 @@ STEP(neg, -a)
 STEP(step, a > 0)
 STEP(relu, ((a > 0) | (a != a)) ? a : 0)
 STEP(recip, 1 / a)
+#define STEP_OF(name, expression, unused) STEP(name, expression)
+QN_TYPED_FLOAT_ARITH(STEP_OF, )
+QN_TYPED_COMPARISONS(STEP_OF, )
 
 static step_fn function_of(const qn_region_step *s) {
     static const step_fn unary[QN_UNARY_COUNT] = {
@@ -145,20 +136,14 @@ static void run_tile(const qn_call *c, machine *m, const qn_region_layout *l, in
 
 static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     machine m;
-    qn_region_layout l = qn_region_layout_of(c);
-    int64_t tiles = qn_region_tiles(&l), all = l.rows * tiles, row = -1, end = qn_cpu_cut(all, s->parts[0], part + 1);
     (void)phase;
     qn_region_program(c, &m.region);
     for (int k = 0; k < m.region.n_steps; k++) {
         m.function[k] = function_of(&m.region.step[k]);
         for (int i = 0; i < TILE; i++) m.at[k][i] = (double)m.region.step[k].number;
     }
-    for (int64_t u = qn_cpu_cut(all, s->parts[0], part); u < end; u++) {
-        for (int i = 0; u / tiles != row && i < c->n_src; i++)
-            if (c->src[i]) m.row[i] = qn_region_row(c->src[i], c->dst[0], &l, u / tiles, &m.step[i]);
-        row = u / tiles;
-        run_tile(c, &m, &l, row, u % tiles * TILE);
-    }
+    qn_region_walk w = qn_region_walk_of(c, s, part);
+    while (qn_region_next(c, &w, m.row, m.step)) run_tile(c, &m, &w.l, w.row, w.first);
 }
 
 /* ---- Choosing */

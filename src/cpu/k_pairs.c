@@ -78,33 +78,20 @@ LOOP(min_I64, int64_t, int64_t, b < a ? b : a)
 LOOP(pow_I64, int64_t, int64_t, qn_op_integer_arith(QN_ARITH_pow, a, b))
 LOOP(mod_I64, int64_t, int64_t, mod_long(a, b))
 
-LOOP(add_F64, double, double, a + b)
-LOOP(sub_F64, double, double, a - b)
-LOOP(mul_F64, double, double, a *b)
-LOOP(div_F64, double, double, a / b)
-LOOP(max_F64, double, double, ((a != a) | (a >= b)) ? a : b)
-LOOP(min_F64, double, double, ((a != a) | (a <= b)) ? a : b)
+#define LOOP_F64(name, expression, unused) LOOP(name##_F64, double, double, expression)
+QN_TYPED_FLOAT_ARITH(LOOP_F64, )
 LOOP(pow_F64, double, double, qn_op_arith(QN_ARITH_pow, a, b))
 LOOP(mod_F64, double, double, qn_op_arith(QN_ARITH_mod, a, b))
 
-#define COMPARISONS(d, type, wide)      \
-    LOOP(eq_##d, uint8_t, type, a == b) \
-    LOOP(ne_##d, uint8_t, type, a != b) \
-    LOOP(lt_##d, uint8_t, type, a < b)  \
-    LOOP(le_##d, uint8_t, type, a <= b) \
-    LOOP(gt_##d, uint8_t, type, a > b)  \
-    LOOP(ge_##d, uint8_t, type, a >= b)
+#define COMPARISON(name, expression, d, type) LOOP(name##_##d, uint8_t, type, expression)
+#define COMPARISONS(d, type, wide) QN_TYPED_COMPARISONS(COMPARISON, d, type)
 QN_TYPED_NUMBERS(COMPARISONS)
 COMPARISONS(F32, float, float)
 
 /* Any byte but 0 is a truth. */
 #define TRUTHS(name, expression) LOOP(name, uint8_t, uint8_t, (a = a != 0, b = b != 0, expression))
-TRUTHS(eq_BOOL, a == b)
-TRUTHS(ne_BOOL, a != b)
-TRUTHS(lt_BOOL, a < b)
-TRUTHS(le_BOOL, a <= b)
-TRUTHS(gt_BOOL, a > b)
-TRUTHS(ge_BOOL, a >= b)
+#define COMPARED_TRUTHS(name, expression, unused) TRUTHS(name##_BOOL, expression)
+QN_TYPED_COMPARISONS(COMPARED_TRUTHS, )
 TRUTHS(truth_and, a &b)
 TRUTHS(truth_or, a | b)
 TRUTHS(truth_xor, a ^ b)

@@ -357,15 +357,8 @@ static int is_direct(const qn_call *c, const machine *m) {
            c->dst[0]->dtype == QN_DTYPE_F32;
 }
 
-static void begin_row(const qn_call *c, machine *m, const qn_region_layout *l, int64_t row) {
-    for (int i = 0; i < c->n_src; i++)
-        if (c->src[i]) m->row[i] = qn_region_row(c->src[i], c->dst[0], l, row, &m->step[i]);
-}
-
 static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     machine m;
-    qn_region_layout l = qn_region_layout_of(c);
-    int64_t tiles = qn_region_tiles(&l), all = l.rows * tiles, row = -1, end = qn_cpu_cut(all, s->parts[0], part + 1);
     (void)phase;
     qn_region_program(c, &m.region);
     choose_functions(c, &m);
@@ -374,10 +367,8 @@ static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part)
     memset(m.spread, 0, (size_t)c->n_src * sizeof m.spread[0]);
     for (int k = 0; k < m.region.n_steps; k++)
         for (int i = 0; i < TILE; i++) m.at[k][i] = m.region.step[k].kind == QN_REGION_number ? m.region.step[k].number : 0.0f;
-    for (int64_t i = qn_cpu_cut(all, s->parts[0], part); i < end; i++) {
-        if (i / tiles != row) begin_row(c, &m, &l, row = i / tiles);
-        run_tile(c, &m, &l, row, i % tiles * TILE);
-    }
+    qn_region_walk w = qn_region_walk_of(c, s, part);
+    while (qn_region_next(c, &w, m.row, m.step)) run_tile(c, &m, &w.l, w.row, w.first);
     if (m.past) qn_past_end();
 }
 

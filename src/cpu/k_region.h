@@ -52,4 +52,30 @@ static inline const char *qn_region_row(const qn_tensor *t, const qn_tensor *y, 
 
 static inline int64_t qn_region_tiles(const qn_region_layout *l) { return (l->columns + QN_REGION_TILE - 1) / QN_REGION_TILE; }
 
+/* The tiles of a part, and where the rows they are of begin. */
+typedef struct qn_region_walk {
+    qn_region_layout l;
+    int64_t tiles, unit, end; /* of a row; the next, and the last of the part */
+    int64_t row, first;       /* of the tile at hand */
+} qn_region_walk;
+
+static inline qn_region_walk qn_region_walk_of(const qn_call *c, const qn_cpu_step *s, int64_t part) {
+    qn_region_walk w = {.l = qn_region_layout_of(c), .row = -1};
+    w.tiles = qn_region_tiles(&w.l);
+    w.unit = qn_cpu_cut(w.l.rows * w.tiles, s->parts[0], part);
+    w.end = qn_cpu_cut(w.l.rows * w.tiles, s->parts[0], part + 1);
+    return w;
+}
+
+/* 0: there is none left. at and step are of sources: where row w->row begins, and how far its elements are apart. */
+static inline int qn_region_next(const qn_call *c, qn_region_walk *w, const char **at, int64_t *step) {
+    if (w->unit == w->end) return 0;
+    int64_t row = w->unit / w->tiles;
+    for (int i = 0; row != w->row && i < c->n_src; i++)
+        if (c->src[i]) at[i] = qn_region_row(c->src[i], c->dst[0], &w->l, row, &step[i]);
+    w->row = row;
+    w->first = w->unit++ % w->tiles * QN_REGION_TILE;
+    return 1;
+}
+
 #endif

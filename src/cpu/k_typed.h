@@ -27,6 +27,22 @@
 #define QN_HIGH_U32 UINT32_MAX
 static inline int64_t qn_limited(int64_t v, int64_t low, int64_t high) { return v < low ? low : v > high ? high : v; }
 
+/* X(name, what it is of a and b, and what X was given): comparisons, and what arithmetic is of floats */
+#define QN_TYPED_COMPARISONS(X, ...) \
+    X(eq, a == b, __VA_ARGS__)       \
+    X(ne, a != b, __VA_ARGS__)       \
+    X(lt, a < b, __VA_ARGS__)        \
+    X(le, a <= b, __VA_ARGS__)       \
+    X(gt, a > b, __VA_ARGS__)        \
+    X(ge, a >= b, __VA_ARGS__)
+#define QN_TYPED_FLOAT_ARITH(X, ...)                   \
+    X(add, a + b, __VA_ARGS__)                         \
+    X(sub, a - b, __VA_ARGS__)                         \
+    X(mul, a *b, __VA_ARGS__)                          \
+    X(div, a / b, __VA_ARGS__)                         \
+    X(max, ((a != a) | (a >= b)) ? a : b, __VA_ARGS__) \
+    X(min, ((a != a) | (a <= b)) ? a : b, __VA_ARGS__)
+
 /* Before a loop of which no turn needs what another writes: a destination is a source, element by element, or lies elsewhere. */
 #if defined(__clang__)
 #pragma clang diagnostic ignored \
