@@ -2,6 +2,8 @@
  * row is summed in lanes over runs and in double over the runs, and is near when it is read again. */
 #include "cpu/k_norm.h"
 #include "cpu/k_past.h"
+#include "cpu/k_typed.h"
+#include "cpu/simd/simd_wide.h"
 
 /* A row, and what is done to it: residual is added first and the sum kept; gamma multiplies and beta is added, any of them NULL. */
 typedef struct norm_row {
@@ -50,7 +52,52 @@ QN_INLINE void norm_one(uint32_t dtype, norm_kind kind, norm_row *w) {
     write_row(dtype, w, x);
 }
 
+/* ---- f64 */
+
+/* Of x - mean, or of its square, in as many chains as hide an addition's time. */
+QN_INLINE double sum_doubles(const double *x, int64_t n, double mean, int square) {
+    enum { LANES = VF_N / 2, CHAINS = 4 };
+    vd sum[CHAINS] = {vd_zero(), vd_zero(), vd_zero(), vd_zero()}, m = vd_set1(mean);
+    double rest = 0;
+    int64_t i = 0;
+    for (; i + CHAINS * LANES <= n; i += CHAINS * LANES)
+        for (int k = 0; k < CHAINS; k++) {
+            vd v = vd_load(x + i + k * LANES) - m;
+            sum[k] = square ? vd_fma(v, v, sum[k]) : sum[k] + v;
+        }
+    for (; i < n; i++) rest += square ? (x[i] - mean) * (x[i] - mean) : x[i] - mean;
+    return vd_sum((sum[0] + sum[1]) + (sum[2] + sum[3])) + rest;
+}
+
+static void norm_doubles(norm_kind kind, norm_row *w) {
+    const double *x = (const double *)(const void *)w->x, *residual = (const double *)(const void *)w->residual;
+    const double *gamma = w->gamma ? (const double *)qn_at(w->gamma, 0) : NULL;
+    const double *beta = w->beta ? (const double *)qn_at(w->beta, 0) : NULL;
+    double *y = (double *)(void *)w->y, *total = (double *)(void *)w->total;
+    if (residual) {
+        QN_TYPED_EACH
+        for (int64_t i = 0; i < w->n; i++) total[i] = x[i] + residual[i];
+        x = total;
+    }
+    const double mean = w->mean = kind == CENTRED ? sum_doubles(x, w->n, 0, 0) / (double)w->n : 0;
+    const double r = w->r = row_factor(kind, sum_doubles(x, w->n, mean, 1), w->n, w->eps);
+    QN_TYPED_EACH
+    for (int64_t i = 0; i < w->n; i++) y[i] = (x[i] - mean) * r;
+    if (gamma) {
+        QN_TYPED_EACH
+        for (int64_t i = 0; i < w->n; i++) y[i] *= gamma[i];
+    }
+    if (beta) {
+        QN_TYPED_EACH
+        for (int64_t i = 0; i < w->n; i++) y[i] += beta[i];
+    }
+}
+
 static void norm_any(uint32_t dtype, norm_kind kind, norm_row *w) {
+    if (dtype == QN_DTYPE_F64) {
+        norm_doubles(kind, w);
+        return;
+    }
 #define CENTRED_OF(d) norm_one(d, CENTRED, w)
 #define SQUARES_OF(d) norm_one(d, SQUARES, w)
 #define LENGTH_OF(d) norm_one(d, LENGTH, w)
@@ -88,7 +135,7 @@ static void put_past(char *y, const char *x, int64_t bytes, const char *next) {
 static void run_rows(const qn_call *c, const qn_cpu_step *s, int64_t part, const norm_slots *at) {
     const qn_tensor *x = c->src[0], *y = c->dst[0], *residual = src_of(c, at->residual), *total = dst_of(c, at->total);
     int64_t rows = qn_tensor_count(x) / qn_ne(x, 0), end = qn_cpu_cut(rows, s->parts[0], part + 1);
-    int64_t bytes = qn_ne(x, 0) * (x->dtype == QN_DTYPE_F32 ? 4 : 2);
+    int64_t bytes = qn_ne(x, 0) * qn_dtype_describe((qn_dtype)x->dtype)->bytes;
     int past = !residual && bytes <= ASIDE && qn_past_is(y, c->src, c->n_src);
     _Alignas(64) char aside[ASIDE];
     qn_rows it;
@@ -112,17 +159,23 @@ static void run_rows(const qn_call *c, const qn_cpu_step *s, int64_t part, const
     if (past) qn_past_end();
 }
 
+static int is_double_row(const qn_tensor *t) { return t->dtype == QN_DTYPE_F64 && (qn_nb(t, 0) == 8 || qn_ne(t, 0) == 1); }
+/* f64 goes with f64 alone. */
+static int is_rows(const qn_tensor *t, const qn_tensor *x) {
+    return x->dtype == QN_DTYPE_F64 ? is_double_row(t) : qn_lanes_rows(t);
+}
+
 static int prepare_rows(const qn_call *c, qn_cpu_step *s, const norm_slots *at, const char *name, qn_cpu_run_fn run) {
     const qn_tensor *x = c->src[0], *y = c->dst[0], *residual = src_of(c, at->residual), *total = dst_of(c, at->total);
     const qn_tensor *weights[2] = {src_of(c, at->gamma), src_of(c, at->beta)};
     int64_t n = qn_ne(x, 0), count = qn_tensor_count(x);
-    if (count == 0 || x->dtype != y->dtype || x->rank != y->rank || !qn_lanes_rows(x) || !qn_lanes_rows(y)) return 0;
+    if (count == 0 || x->dtype != y->dtype || x->rank != y->rank || !is_rows(x, x) || !is_rows(y, x)) return 0;
     if (at->residual >= 0) {
         if (!residual || residual->dtype != x->dtype || (total && total->dtype != x->dtype)) return 0;
-        if (residual->rank != x->rank || !qn_lanes_rows(residual) || (total && !qn_lanes_rows(total))) return 0;
+        if (residual->rank != x->rank || !is_rows(residual, x) || (total && !is_rows(total, x))) return 0;
     }
     for (int i = 0; i < 2; i++)
-        if (weights[i] && (!qn_lanes_rows(weights[i]) || qn_ne(weights[i], 0) != n)) return 0;
+        if (weights[i] && (!is_rows(weights[i], x) || qn_ne(weights[i], 0) != n)) return 0;
     return qn_cpu_by_rows(s, name, run, count / n, 12.0 * (double)n, 0);
 }
 
@@ -149,7 +202,7 @@ static void run_groups(const qn_call *c, const qn_cpu_step *s, int phase, int64_
     const qn_tensor *x = c->src[0], *y = c->dst[0];
     int64_t channels = qn_ne(x, 2), plane = qn_ne(x, 0) * qn_ne(x, 1), per = (channels + at->n_groups - 1) / at->n_groups;
     int64_t groups = (channels + per - 1) / per, units = groups * qn_ne(x, 3), end = qn_cpu_cut(units, s->parts[0], part + 1);
-    int64_t size = x->dtype == QN_DTYPE_F32 ? 4 : 2;
+    int64_t size = qn_dtype_describe((qn_dtype)x->dtype)->bytes;
     for (int64_t u = qn_cpu_cut(units, s->parts[0], part); u < end; u++) {
         int64_t first = u % groups * per, some = channels - first < per ? channels - first : per;
         int64_t at_byte = (u / groups * channels + first) * plane * size;
@@ -162,8 +215,8 @@ int QN_K(group_norm)(const qn_call *c, qn_cpu_step *s) {
     const qn_attr_group_norm *at = c->attr;
     const qn_tensor *x = c->src[0], *y = c->dst[0];
     int64_t count = qn_tensor_count(x), channels = qn_ne(x, 2);
-    if (count == 0 || x->rank > 4 || x->dtype != y->dtype || !qn_lanes_float(x->dtype) || !qn_cpu_is_dense(x) ||
-        !qn_cpu_is_dense(y))
+    if (count == 0 || x->rank > 4 || x->dtype != y->dtype || !qn_cpu_is_dense(x) ||
+        (!qn_lanes_float(x->dtype) && x->dtype != QN_DTYPE_F64) || !qn_cpu_is_dense(y))
         return 0;
     int64_t per = (channels + at->n_groups - 1) / at->n_groups, units = (channels + per - 1) / per * qn_ne(x, 3);
     return qn_cpu_by_rows(s, "group_norm", run_groups, units, 12.0 * (double)count / (double)units, 0);

@@ -78,15 +78,19 @@ QN_INLINE double squares_row(uint32_t dtype, const char *x, int64_t n, float mea
     return sum;
 }
 
+/* What a row is multiplied by, from the sum of the squares of what is left of it. */
+static inline double row_factor(norm_kind kind, double squares, int64_t n, double eps) {
+    if (kind != LENGTH) return 1 / sqrt(squares / (double)n + eps);
+    double length = sqrt(squares);
+    return 1 / (length < eps ? eps : length);
+}
+
 /* The mean that is taken off a row, and what it is multiplied by. */
 QN_INLINE void row_moments(uint32_t dtype, norm_kind kind, const char *x, int64_t n, double eps, double *mean, double *r) {
     *mean = kind == CENTRED ? sum_row(dtype, x, n) / (double)n : 0;
     double rest = *mean - (double)(float)*mean, squares = squares_row(dtype, x, n, (float)*mean);
     squares -= (double)n * rest * rest; /* the mean that was taken off is rounded */
-    if (kind == LENGTH) {
-        double length = sqrt(squares);
-        *r = 1 / (length < eps ? eps : length);
-    } else *r = 1 / sqrt(squares / (double)n + eps);
+    *r = row_factor(kind, squares, n, eps);
 }
 
 static inline vf weight_at(const qn_tensor *t, int64_t i, int64_t n) { return qn_lanes_at(t->dtype, qn_at(t, 0), i, n); }

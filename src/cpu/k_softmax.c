@@ -266,8 +266,11 @@ static void run_soft_max(const qn_call *c, const qn_cpu_step *s, int phase, int6
     run_rows(c, s, part, soft_max_any, qn_past_is(c->dst[0], c->src, 1));
 }
 
+int QN_K(softmax_doubles)(const qn_call *c, qn_cpu_step *s); /* k_softmax_doubles.c: rows of f64 */
+
 int QN_K(soft_max)(const qn_call *c, qn_cpu_step *s) {
     const qn_tensor *mask = c->n_src > 1 ? c->src[1] : NULL;
+    if (QN_K(softmax_doubles)(c, s)) return 1;
     if (!rows_of_one_dtype(c, 1) || (mask && (!qn_lanes_rows(mask) || qn_ne(mask, 0) != qn_ne(c->src[0], 0)))) return 0;
     return by_rows(c, s, "soft_max rows", run_soft_max);
 }
@@ -279,6 +282,7 @@ int QN_K(softmax_down)(const qn_call *c, qn_cpu_step *s, int axis); /* k_softmax
 int QN_K(softmax)(const qn_call *c, qn_cpu_step *s) {
     int axis = ((const qn_attr_softmax *)c->attr)->axis;
     if (!last_axis(c->src[0], axis)) return QN_K(softmax_down)(c, s, axis);
+    if (QN_K(softmax_doubles)(c, s)) return 1;
     return rows_of_one_dtype(c, 1) && by_rows(c, s, "softmax rows", run_soft_max);
 }
 
@@ -288,6 +292,7 @@ static void run_log_soft_max(const qn_call *c, const qn_cpu_step *s, int phase, 
 }
 
 int QN_K(log_soft_max)(const qn_call *c, qn_cpu_step *s) {
+    if (QN_K(softmax_doubles)(c, s)) return 1;
     return rows_of_one_dtype(c, 1) && by_rows(c, s, "log_soft_max rows", run_log_soft_max);
 }
 
@@ -304,11 +309,13 @@ static void run_back(const qn_call *c, const qn_cpu_step *s, int phase, int64_t 
 }
 
 int QN_K(soft_max_back)(const qn_call *c, qn_cpu_step *s) {
+    if (QN_K(softmax_doubles)(c, s)) return 1;
     return rows_of_one_dtype(c, 2) && by_rows(c, s, "soft_max_back", run_back);
 }
 int QN_K(softmax_back)(const qn_call *c, qn_cpu_step *s) {
     int axis = ((const qn_attr_softmax_back *)c->attr)->axis;
     if (!last_axis(c->src[0], axis)) return QN_K(softmax_down)(c, s, axis);
+    if (QN_K(softmax_doubles)(c, s)) return 1;
     return rows_of_one_dtype(c, 2) && by_rows(c, s, "softmax_back rows", run_back);
 }
 
