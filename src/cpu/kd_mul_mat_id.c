@@ -109,7 +109,8 @@ static void pack(const qn_call *c, const qn_cpu_step *s, void *packed, int64_t p
 }
 
 #ifdef QN_FULL_LEVEL
-int QN_K(mul_mat_id_floats)(const qn_call *c, qn_cpu_step *s); /* k_experts.c */
+int QN_K(mul_mat_id_floats)(const qn_call *c, qn_cpu_step *s);     /* k_experts.c */
+int QN_K(glu_mul_mat_id_floats)(const qn_call *c, qn_cpu_step *s); /* k_experts_gate.c */
 #endif
 
 int QN_K(mul_mat_id)(const qn_call *c, qn_cpu_step *s) {
@@ -136,8 +137,11 @@ int QN_K(mul_mat_id)(const qn_call *c, qn_cpu_step *s) {
     return 1;
 }
 
-/* Rows that are not f32, or have gaps, and weights that are no blocks are left to the reference. */
+/* Rows that are not f32, or have gaps, are left to the reference. */
 int QN_K(glu_mul_mat_id)(const qn_call *c, qn_cpu_step *s) {
+#ifdef QN_FULL_LEVEL
+    if (!qn_is_block(c->src[0]->dtype)) return QN_K(glu_mul_mat_id_floats)(c, s);
+#endif
     if (!qn_is_block(c->src[0]->dtype)) return 0;
     for (int i = 1; i < 3; i++)
         if (c->src[i]->dtype != QN_DTYPE_F32 || (qn_ne(c->src[i], 0) > 1 && qn_nb(c->src[i], 0) != (int64_t)sizeof(float)))
