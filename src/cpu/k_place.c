@@ -89,7 +89,6 @@ int QN_K(roll)(const qn_call *c, qn_cpu_step *s) { return prepare_shifted(c, s, 
 static int plan_window(const qn_call *c, qn_copy_loops *l) {
     const qn_attr_pad_back *at = c->attr;
     qn_tensor window = *c->src[0];
-    if (at->circular) return 0;
     for (int k = 0; k < window.rank; k++) {
         window.shape[window.rank - 1 - k] = qn_ne(c->dst[0], k);
         window.offset += qn_op_dims_at(&at->left, k) * qn_nb(c->src[0], k);
@@ -103,8 +102,11 @@ static void run_window(const qn_call *c, const qn_cpu_step *s, int phase, int64_
     if (plan_window(c, &l)) qn_copy_units(&l, qn_cpu_cut(l.units, s->parts[0], part), qn_cpu_cut(l.units, s->parts[0], part + 1));
 }
 
+int QN_K(pad_back_wrapped)(const qn_call *c, qn_cpu_step *s); /* k_place_fold.c */
+
 int QN_K(pad_back)(const qn_call *c, qn_cpu_step *s) {
     qn_copy_loops l;
+    if (((const qn_attr_pad_back *)c->attr)->circular) return QN_K(pad_back_wrapped)(c, s);
     if (!plan_window(c, &l)) return 0;
     double bytes = (double)qn_tensor_count(c->dst[0]) * (double)l.size * 2;
     return qn_cpu_by_rows(s, "pad_back copy", run_window, l.units, bytes / (double)l.units, 0);
@@ -213,11 +215,14 @@ static void run_one_hot(const qn_call *c, const qn_cpu_step *s, int phase, int64
     }
 }
 
-/* The new axis is the last, and there is an index for each row in order. */
+int QN_K(one_hot_down)(const qn_call *c, qn_cpu_step *s); /* k_place_fold.c: the new axis is not the last */
+
+/* There is an index for each row in order. */
 int QN_K(one_hot)(const qn_call *c, qn_cpu_step *s) {
     const qn_attr_one_hot *at = c->attr;
     int64_t size = qn_op_dtype_bytes(c->dst[0]->dtype);
-    if ((at->axis != -1 && at->axis != c->src[0]->rank) || !qn_cpu_is_dense(c->src[0]) || size > 8) return 0;
+    if (at->axis != -1 && at->axis != c->src[0]->rank) return QN_K(one_hot_down)(c, s);
+    if (!qn_cpu_is_dense(c->src[0]) || size > 8) return 0;
     return by_rows(s, "one_hot rows", run_one_hot, c->dst[0]);
 }
 

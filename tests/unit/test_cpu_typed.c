@@ -250,6 +250,34 @@ static void check_products(void) {
         }
 }
 
+/* What falls onto itself when padding that wraps is taken back, and ones along an axis that is not the last. */
+static void check_placed(void) {
+    for (int d = 0; d < DTYPES; d++) {
+        fill(dtypes[d], source[0], ROOM);
+        int64_t size = qn_dtype_describe(dtypes[d])->bytes;
+        for (int k = 0; k < 4 && qn_is_float(dtypes[d]); k++) {
+            qn_attr_pad_back at = qn_attr_pad_back_default();
+            int left = k & 1 ? 7 : 0, wide = k & 2 ? 40 : WIDE; /* of 40 columns some are there many times */
+            at.circular = 1, at.left = (qn_dims){.rank = 2, .d = {1, left}};
+            at.right = (qn_dims){.rank = 2, .d = {2, 640 - wide - left}};
+            qn_tensor g = flat(source[0], ROWS + 3, 640, 1), y = lay(dtypes[d], 0, NULL);
+            g.dtype = dtypes[d], g.stride[0] = 640 * size, g.stride[1] = size;
+            y.shape[1] = wide, y.stride[0] = wide * size;
+            COMPARE(pad_back, 0, &at, &y, &g);
+        }
+        for (int i = 0; i < ROWS * WIDE; i++) ((int32_t *)(void *)source[1])[i] = (int32_t)(draw() % 3);
+        for (int k = 0; k < 3; k++) {
+            qn_attr_one_hot at = qn_attr_one_hot_default();
+            at.depth = 3, at.axis = k, at.dtype = dtypes[d], at.on = 3, at.off = -2;
+            qn_tensor idx = lay(QN_DTYPE_I32, 0, source[1]);
+            qn_tensor y = {.dtype = dtypes[d], .rank = 3, .shape = {ROWS, ROWS, WIDE}, .size = ROOM};
+            if (k == 2) y.shape[1] = WIDE, y.shape[2] = ROWS;
+            y.stride[2] = size, y.stride[1] = y.shape[2] * size, y.stride[0] = y.shape[1] * y.stride[1];
+            COMPARE(one_hot, 0, &at, &y, &idx);
+        }
+    }
+}
+
 static void pairs_have_the_bits_of_the_reference(void **unused) {
     (void)unused;
     each_level(check_pairs);
@@ -275,6 +303,10 @@ static void products_have_the_bits_of_the_reference(void **unused) {
     (void)unused;
     each_level(check_products);
 }
+static void placed_have_the_bits_of_the_reference(void **unused) {
+    (void)unused;
+    each_level(check_placed);
+}
 static void programs_have_the_bits_of_the_reference(void **unused) {
     (void)unused;
     each_level(check_programs);
@@ -285,7 +317,7 @@ int main(void) {
         cmocka_unit_test(pairs_have_the_bits_of_the_reference),      cmocka_unit_test(casts_have_the_bits_of_the_reference),
         cmocka_unit_test(reductions_have_the_bits_of_the_reference), cmocka_unit_test(scans_have_the_bits_of_the_reference),
         cmocka_unit_test(maps_have_the_bits_of_the_reference),       cmocka_unit_test(programs_have_the_bits_of_the_reference),
-        cmocka_unit_test(products_have_the_bits_of_the_reference),
+        cmocka_unit_test(products_have_the_bits_of_the_reference),   cmocka_unit_test(placed_have_the_bits_of_the_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
