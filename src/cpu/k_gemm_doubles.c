@@ -25,8 +25,25 @@ int qn_gemm_doubles_plan(const qn_gemm *g, qn_gemm_cut *cut) {
     return 1;
 }
 
+enum { TURN = 32 };
+
+/* Columns that lie deep, some of each at a time. */
+static void turn_panel(const qn_gemm *g, const char *b, int64_t columns, int64_t depth, double *to) {
+    for (int64_t first = 0; first < depth; first += TURN)
+        for (int64_t j = 0; j < columns; j++) {
+            const double *from = (const double *)(const void *)(b + j * g->b.along) + first;
+            for (int64_t p = 0; p < TURN && first + p < depth; p++) to[(first + p) * WIDE + j] = from[p];
+        }
+    for (int64_t p = 0; columns < WIDE && p < depth; p++)
+        for (int64_t j = columns; j < WIDE; j++) to[p * WIDE + j] = 0;
+}
+
 /* Columns that are not there are 0. */
 static void lay_panel(const qn_gemm *g, const char *b, int64_t columns, int64_t depth, double *to) {
+    if (g->b.deep == 8 && g->b.along != 8) {
+        turn_panel(g, b, columns, depth, to);
+        return;
+    }
     for (int64_t p = 0; p < depth; p++, b += g->b.deep, to += WIDE) {
         if (g->b.along == 8) memcpy(to, b, (size_t)columns * 8);
         else

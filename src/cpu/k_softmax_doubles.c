@@ -41,17 +41,19 @@ static double top_of(const double *x, int64_t n, double top) {
 /* e^(x - top) into y, where there is one, and their sum. */
 static double weights_of(const double *x, int64_t n, double top, double *y) {
     vd sum = vd_zero(), t = vd_set1(top);
-    for (int64_t i = 0; i < n; i += LANES) {
-        double in[LANES];
-        int64_t some = n - i < LANES ? n - i : LANES;
-        for (int k = 0; some < LANES && k < LANES; k++) in[k] = k < some ? x[i + k] : -INFINITY;
-        vd w = vd_exp(vd_load(some < LANES ? in : x + i) - t);
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        vd w = vd_exp(vd_load(x + i) - t);
         sum += w;
-        if (!y) continue;
-        vd_store(in, w);
-        memcpy(y + i, in, (size_t)some * sizeof *y);
+        if (y) vd_store(y + i, w);
     }
-    return vd_sum(sum);
+    if (i == n) return vd_sum(sum);
+    double last[LANES];
+    for (int k = 0; k < LANES; k++) last[k] = i + k < n ? x[i + k] : -INFINITY;
+    vd w = vd_exp(vd_load(last) - t);
+    vd_store(last, w);
+    if (y) memcpy(y + i, last, (size_t)(n - i) * sizeof *y);
+    return vd_sum(sum + w);
 }
 
 static void soft_row(double *y, int64_t n, double sink) {
