@@ -84,11 +84,39 @@ static void end_rows(const qn_gemm *g, char *c, int rows, int64_t columns, doubl
         for (int64_t j = 0; j < columns; j++) *(double *)(void *)(c + r * g->c_row + j * g->c_column) = sums[r][j];
 }
 
+enum { FEW = 2, CHAINS = 8 };
+
+/* Some sums of one row, of columns that lie deep, each a chain of its own: for a row or two a panel costs more than it saves. */
+QN_INLINE void chains(int n, const qn_gemm *g, const char *a, const char *b, double *sums) {
+    double s[CHAINS] = {0};
+    const double *from[CHAINS];
+    for (int j = 0; j < n; j++) from[j] = (const double *)(const void *)(b + j * g->b.along);
+    for (int64_t p = 0; p < g->k; p++, a += g->a.deep) {
+        double one = *(const double *)(const void *)a;
+        QN_UNROLL
+        for (int j = 0; j < n; j++) s[j] += one * from[j][p];
+    }
+    for (int j = 0; j < n; j++) sums[j] = s[j];
+}
+
+static void run_few(const qn_gemm *g, const char *a, const char *b, int64_t columns, double *sums) {
+    int64_t j = 0;
+    for (; j + CHAINS <= columns; j += CHAINS) chains(CHAINS, g, a, b + j * g->b.along, sums + j);
+    for (; j < columns; j++) chains(1, g, a, b + j * g->b.along, sums + j);
+}
+
 static void run_unit(const qn_gemm *g, const qn_gemm_cut *cut, int64_t number, double *panel) {
     qn_gemm_place at = qn_gemm_place_of(g, g->a_step, number / (cut->across * cut->down));
     int64_t first = number % cut->across * WIDE, columns = g->n - first < WIDE ? g->n - first : WIDE;
     int64_t row = number / cut->across % cut->down * cut->rows, end = row + cut->rows < g->m ? row + cut->rows : g->m;
     double sums[ROWS][WIDE];
+    if (g->m <= FEW && g->b.deep == 8) {
+        for (int64_t i = row; i < end; i++) {
+            run_few(g, g->a.data + at.a + i * g->a.along, g->b.data + at.b + first * g->b.along, columns, sums[0]);
+            end_rows(g, g->c + at.c + i * g->c_row + first * g->c_column, 1, columns, sums);
+        }
+        return;
+    }
     for (int64_t k = 0, depth; k < g->k; k += depth) {
         depth = g->k - k < DEPTH ? g->k - k : DEPTH;
         lay_panel(g, g->b.data + at.b + first * g->b.along + k * g->b.deep, columns, depth, panel);
