@@ -39,6 +39,7 @@ qn_trace_ring *qn_trace_ring_init(void *memory, uint64_t words, uint32_t max_lab
     ring->mask = words - 1;
     ring->max_labels = max_labels;
     ring->slot_mask = slots_for(max_labels) - 1;
+    ring->key = qn_hash_process_key();
     ring->open_step = -1;
     memcpy(ring->text, FULL, sizeof FULL - 1); /* label 0: the root of the parts, and the name of names without room */
     ring->labels[0].length = sizeof FULL - 1;
@@ -107,10 +108,8 @@ int qn_trace_end(qn_trace_ring *ring, const qn_trace_span *span, uint64_t *end) 
 
 /* ---- Labels ------------------------------------------------------------------------------------------------------- */
 
-static uint32_t label_hash(uint32_t parent, unsigned kind, const char *text, size_t length) {
-    uint32_t hash = 2166136261u ^ parent * 2654435761u ^ kind << 8;
-    for (size_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)text[i]) * 16777619u;
-    return hash ^ hash >> 15;
+static uint32_t label_hash(qn_hash_key key, uint32_t parent, unsigned kind, const char *text, size_t length) {
+    return (uint32_t)qn_hash_bytes(key, qn_hash_word(key, key.begin, (uint64_t)parent << 32 | kind), text, length);
 }
 
 /* Longest prefix that a label may have and that does not cut a UTF-8 sequence. */
@@ -124,7 +123,7 @@ static size_t label_length(const char *text) {
 
 uint32_t qn_trace_label_of(qn_trace_ring *ring, uint32_t parent, unsigned kind, const char *text) {
     size_t length = label_length(text);
-    uint32_t hash = label_hash(parent, kind, text, length), cursor = hash & ring->slot_mask;
+    uint32_t hash = label_hash(ring->key, parent, kind, text, length), cursor = hash & ring->slot_mask;
     for (uint32_t id; (id = ring->slots[cursor]) != 0; cursor = (cursor + 1) & ring->slot_mask) {
         const qn_trace_label *l = &ring->labels[id];
         if (l->hash == hash && l->parent == parent && l->kind == kind && l->length == length &&

@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/hash.h"
+
 typedef enum qn_trace_kind {
     QN_TRACE_NONE,
     QN_TRACE_OP,      /* start, end, id, flops, bytes, label | subop << 32 | n_src << 48, shapes; tag: op */
@@ -59,6 +61,7 @@ struct qn_trace_ring {
     uint32_t *slots; /* hash table of labels: number, 0 free */
     char *text;
     uint32_t max_labels, slot_mask;
+    qn_hash_key key; /* of the hashes of labels */
 
     /* The writer's. */
     uint64_t at; /* where head is */

@@ -1,5 +1,6 @@
 /* Bodies: the graphs in the attributes of branches and loops. A graph owns copies of the bodies that were given to it, so that nobody
  * changes them behind its back, and they count against its limit. */
+#include "base/hash.h"
 #include "ir/rebuild.h"
 
 /* ---- What ops see of a graph */
@@ -170,4 +171,39 @@ int qn_ir_same(const qn_graph *a, const qn_graph *b) {
     for (size_t i = 0; i < a->outputs.n; i++)
         if (a->outputs.at[i].value != b->outputs.at[i].value) return 0;
     return 1;
+}
+
+/* ---- Hashes. What is the same has the same; symbols have no part in it, for bodies of one graph all have its own. */
+
+static uint64_t hash_value(qn_hash_key key, uint64_t h, const qn_graph *g, const qn_ir_value *v) {
+    h = qn_hash_word(key, h, (uint64_t)v->kind << 32 | (uint32_t)v->shape.dtype);
+    h = qn_hash_bytes(key, h, v->shape.d, sizeof *v->shape.d * (size_t)v->shape.rank);
+    if (v->kind != QN_VALUE_CONSTANT) return h;
+    return qn_hash_bytes(key, h, g->constants.at[v->data].data, g->constants.at[v->data].bytes);
+}
+
+static uint64_t hash_graph(qn_hash_key key, uint64_t h, const qn_graph *g) {
+    for (size_t i = 0; i < g->dims.n; i++) {
+        const qn_ir_dim *e = &g->dims.at[i];
+        h = qn_hash_word(key, qn_hash_word(key, qn_hash_word(key, h, e->kind), (uint64_t)e->a), (uint64_t)e->b);
+    }
+    for (size_t i = 0; i < g->values.n; i++) h = hash_value(key, h, g, &g->values.at[i]);
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const qn_ir_node *n = &g->nodes.at[i];
+        h = qn_hash_word(key, h, (uint64_t)(uint32_t)n->op << 32 | (uint32_t)n->subop);
+        h = qn_hash_bytes(key, h, qn_ir_sources(g, n), sizeof(qn_val) * (size_t)n->n_src);
+        h = qn_ir_hash_attr(h, qn_op_describe(n->op), n->attr);
+    }
+    for (size_t i = 0; i < g->outputs.n; i++) h = qn_hash_word(key, h, (uint64_t)g->outputs.at[i].value);
+    return h;
+}
+
+uint64_t qn_ir_hash_attr(uint64_t h, const qn_op_info *op, const void *attr) {
+    qn_hash_key key = qn_hash_process_key();
+    const char *at = attr ? attr : op->attr_default;
+    for (int i = 0; i < op->n_attr; i++) {
+        const qn_graph *body = qn_ir_body(op, i, at);
+        h = body ? hash_graph(key, h, body) : qn_hash_bytes(key, h, at + op->attr[i].offset, op->attr[i].bytes);
+    }
+    return h;
 }

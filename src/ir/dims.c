@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "ir/graph.h"
 
 static int64_t handle(size_t index) { return QN_DIM_BASE + (int64_t)index; }
@@ -15,8 +16,9 @@ static int32_t terms_of(const qn_graph *g, int64_t dim) { return qn_dim_is_symbo
 
 /* The slot of an expression, or the free one where it belongs. */
 static size_t slot_of(const qn_graph *g, qn_ir_dim_kind kind, int64_t a, int64_t b) {
-    uint64_t h = ((uint64_t)a * UINT64_C(0x9E3779B97F4A7C15) ^ (uint64_t)b) * UINT64_C(0xBF58476D1CE4E5B9) + (uint64_t)kind;
-    size_t mask = g->dim_slots.n - 1, at = (size_t)(h ^ h >> 32) & mask;
+    qn_hash_key key = qn_hash_process_key();
+    uint64_t h = qn_hash_word(key, qn_hash_word(key, qn_hash_word(key, key.begin, kind), (uint64_t)a), (uint64_t)b);
+    size_t mask = g->dim_slots.n - 1, at = (size_t)h & mask;
     for (;; at = (at + 1) & mask) {
         const qn_ir_dim *e = g->dim_slots.at[at] < 0 ? NULL : &g->dims.at[g->dim_slots.at[at]];
         if (!e || (e->kind == kind && e->a == a && e->b == b)) return at;

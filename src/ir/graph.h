@@ -169,5 +169,7 @@ void qn_ir_body_look(const qn_op_info *op, void *attr, const int64_t *symbols, q
 int qn_ir_same(const qn_graph *a, const qn_graph *b);
 /* Whether two nodes' attributes are, bodies compared by what they are. */
 int qn_ir_same_attr(const qn_op_info *op, const void *a, const void *b);
+/* A hash h (base/hash.h) that takes up a record as well: the same for records that are the same. */
+uint64_t qn_ir_hash_attr(uint64_t h, const qn_op_info *op, const void *attr);
 
 #endif

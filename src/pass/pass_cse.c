@@ -1,32 +1,22 @@
 /* Computes the same thing once: same op, same sources, same attributes. Attributes are compared field by field, because the bytes
  * between fields mean nothing. Order in the table is by hash, so a graph of n nodes costs n look-ups. */
+#include "base/hash.h"
 #include "pass/pass.h"
 
 typedef struct seen {
-    QN_VEC(int32_t) next; /* per node of the old graph: the next with its hash, or -1 */
-    int32_t *first;       /* per bucket */
+    QN_VEC(int32_t) next;  /* per node of the old graph: the next with its hash, or -1 */
+    QN_VEC(int32_t) later; /* per node with a body: the next one of the old graph with the hash it has there, or -1 */
+    int32_t *first;        /* per bucket */
     size_t buckets;
     qn_pass_run *run;
 } seen;
 
-static uint64_t mix(uint64_t h, uint64_t v) { return (h ^ v) * UINT64_C(0x9E3779B97F4A7C15) ^ (h >> 29); }
-
-static uint64_t hash_bytes(uint64_t h, const void *bytes, size_t n) {
-    const unsigned char *b = bytes;
-    for (size_t i = 0; i < n; i++) h = mix(h, b[i]);
-    return h;
-}
-
-static const void *attributes(const qn_ir_node *n) { return n->attr ? n->attr : qn_op_describe(n->op)->attr_default; }
-
+/* Of all but the number of outputs. */
 static uint64_t hash_node(const qn_ir_node *n, const qn_val *src) {
-    const qn_op_info *info = qn_op_describe(n->op);
-    uint64_t h = mix(mix((uint64_t)n->op, (uint64_t)n->subop), (uint64_t)n->n_out);
-    for (int i = 0; i < n->n_src; i++) h = mix(h, (uint64_t)(uint32_t)src[i]);
-    for (int i = 0; i < info->n_attr; i++) /* bodies are compared by what they are, not by where */
-        if (info->attr[i].kind != QN_ATTR_KIND_body)
-            h = hash_bytes(h, (const char *)attributes(n) + info->attr[i].offset, info->attr[i].bytes);
-    return h;
+    qn_hash_key key = qn_hash_process_key();
+    uint64_t h = qn_hash_word(key, key.begin, (uint64_t)(uint32_t)n->op << 32 | (uint32_t)n->subop);
+    h = qn_hash_bytes(key, h, src, sizeof *src * (size_t)n->n_src);
+    return qn_ir_hash_attr(h, qn_op_describe(n->op), n->attr);
 }
 
 static int same_node(const qn_rebuild *r, const qn_ir_node *a, const qn_ir_node *b, const qn_val *src_b) {
@@ -39,12 +29,24 @@ static int same_node(const qn_rebuild *r, const qn_ir_node *a, const qn_ir_node 
     return qn_ir_same_attr(info, a->attr, b->attr);
 }
 
+/* Chains the nodes with bodies that look alike in the graph as it was, earlier ones first. */
+static void chain_loops(seen *s, const qn_graph *g) {
+    for (int32_t k = (int32_t)g->nodes.n - 1; k >= 0 && g->bodies.n; k--) {
+        const qn_ir_node *n = &g->nodes.at[k];
+        if (!qn_op_describe(n->op)->n_body) continue;
+        size_t bucket = hash_node(n, qn_ir_sources(g, n)) % s->buckets;
+        s->later.at[k] = s->first[bucket];
+        s->first[bucket] = k;
+    }
+    for (size_t i = 0; i < s->buckets; i++) s->first[i] = -1;
+}
+
 /* A later node that gives the same and more: a loop whose gradient wants to know what it went through. -1 when there is none. */
-static int32_t find_wider(const qn_graph *g, int32_t node) {
+static int32_t find_wider(const seen *s, const qn_graph *g, int32_t node) {
     const qn_ir_node *n = &g->nodes.at[node];
     int32_t widest = -1, n_out = n->n_out;
     if (!qn_op_describe(n->op)->n_body) return -1;
-    for (int32_t k = node + 1; k < (int32_t)g->nodes.n; k++) {
+    for (int32_t k = s->later.at[node]; k >= 0; k = s->later.at[k]) {
         const qn_ir_node *m = &g->nodes.at[k];
         if (m->op != n->op || m->subop != n->subop || m->n_src != n->n_src || m->n_out <= n_out) continue;
         if (memcmp(qn_ir_sources(g, m), qn_ir_sources(g, n), sizeof(qn_val) * (size_t)n->n_src) != 0) continue;
@@ -82,7 +84,7 @@ static qn_status merge_equal(qn_rebuild *r, int32_t node) {
     }
     s->next.at[node] = s->first[bucket];
     s->first[bucket] = node;
-    int32_t wider = find_wider(r->from, node);
+    int32_t wider = find_wider(s, r->from, node);
     return wider >= 0 && qn_pass_may(s->run, "same", wider) ? copy_wider(r, node, wider, src) : qn_rebuild_copy(r, node);
 }
 
@@ -96,8 +98,9 @@ qn_status qn_pass_cse(qn_pass_run *run, qn_graph **to) {
     s.buckets = from->nodes.n * 2 + 1;
     s.first = qn_arena_alloc(&scratch, s.buckets, sizeof *s.first);
     qn_status status = QN_NO_MEMORY;
-    if (s.first && QN_VEC_ROOM(&scratch, &s.next, from->nodes.n + 1)) {
+    if (s.first && QN_VEC_ROOM(&scratch, &s.next, from->nodes.n + 1) && QN_VEC_ROOM(&scratch, &s.later, from->nodes.n + 1)) {
         for (size_t i = 0; i < s.buckets; i++) s.first[i] = -1;
+        chain_loops(&s, from);
         status = qn_ir_rebuild(from, NULL, merge_equal, &s, to, run->error);
     } else {
         qn_error_set(run->error, status, "no memory to compare %zu nodes", from->nodes.n);

@@ -276,7 +276,7 @@ typedef struct by_launch {
     int mlu;                        /* group by what MLU kernels carry */
 } by_launch;
 
-static uint32_t launch_hash(const void *owner, uint32_t index) {
+static uint32_t launch_hash(qn_hash_key key, const void *owner, uint32_t index) {
     const prof_launch_group *g = &((const by_launch *)owner)->trace->launch_groups.at[index];
     uint32_t parts[] = {g->name,
                         g->op_name,
@@ -284,11 +284,11 @@ static uint32_t launch_hash(const void *owner, uint32_t index) {
                         g->block,
                         g->registers,
                         g->shared,
-                        qn_prof_hash_value(g->type),
-                        qn_prof_hash_value(g->dim),
-                        qn_prof_hash_value(g->topo),
-                        qn_prof_hash_value(g->topo_node)};
-    return qn_prof_hash_bytes(parts, sizeof parts);
+                        qn_prof_hash_value(key, g->type),
+                        qn_prof_hash_value(key, g->dim),
+                        qn_prof_hash_value(key, g->topo),
+                        qn_prof_hash_value(key, g->topo_node)};
+    return qn_prof_hash_bytes(key, parts, sizeof parts);
 }
 
 static int same_launch(const prof_launch_group *a, const prof_launch_group *b) {
@@ -339,7 +339,7 @@ static qn_status add_launch(by_launch *b, const prof_dev *dev) {
     }
     uint32_t end = (uint32_t)trace->launch_groups.n, found;
     trace->launch_groups.at[end] = fresh; /* so that its hash can be taken; counted only when it is new */
-    size_t cursor = launch_hash(b, end);
+    size_t cursor = launch_hash(b->slots.key, b, end);
     while ((found = prof_slots_at(&b->slots, &cursor)) != PROF_NIL && !same_launch(&trace->launch_groups.at[found], &fresh)) {
         cursor++;
     }
@@ -381,9 +381,8 @@ static qn_status finish_launches(prof_trace *trace) {
 
 static qn_status group_by_launch(prof_trace *trace) {
     prof_text *text = &trace->text;
-    by_launch b = {
-        trace,         {NULL, 0, 0}, qn_prof_intern_c(text, "N/A"), qn_prof_intern_c(text, "None"), qn_prof_intern_c(text, "0"),
-        !trace->is_gpu};
+    by_launch b = {trace,         {0}, qn_prof_intern_c(text, "N/A"), qn_prof_intern_c(text, "None"), qn_prof_intern_c(text, "0"),
+                   !trace->is_gpu};
     if (b.not_known == PROF_NIL || b.none == PROF_NIL || b.zero == PROF_NIL) {
         return QN_NO_MEMORY;
     }

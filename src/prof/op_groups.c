@@ -16,17 +16,15 @@ static int with_shape(prof_grouping which) { return which == PROF_BY_SHAPE || wh
 
 static int with_stack(prof_grouping which) { return which == PROF_BY_STACK || which == PROF_BY_SHAPE_STACK; }
 
-static uint32_t key_hash(prof_grouping which, uint32_t name, uint32_t shape, uint32_t stack) {
-    uint64_t key = name;
-    key = key * 0x9e3779b97f4a7c15ull + (with_shape(which) ? shape : 0);
-    key = (key ^ key >> 29) * 0x9e3779b97f4a7c15ull + (with_stack(which) ? stack : 0);
-    return qn_prof_hash_value(prof_int((int64_t)key));
+static uint32_t key_hash(qn_hash_key key, prof_grouping which, uint32_t name, uint32_t shape, uint32_t stack) {
+    uint32_t parts[] = {name, with_shape(which) ? shape : 0, with_stack(which) ? stack : 0};
+    return qn_prof_hash_bytes(key, parts, sizeof parts);
 }
 
-static uint32_t group_hash(const void *owner, uint32_t index) {
+static uint32_t group_hash(qn_hash_key key, const void *owner, uint32_t index) {
     const grouping *g = owner;
     const prof_op_group *group = &g->trace->op_groups[g->which].at[index];
-    return key_hash(g->which, group->name, group->shape, group->stack);
+    return key_hash(key, g->which, group->name, group->shape, group->stack);
 }
 
 static int same_group(const grouping *g, const prof_op_group *group, uint32_t name, uint32_t shape, uint32_t stack) {
@@ -41,7 +39,7 @@ static uint32_t find_group(grouping *g, uint32_t name, uint32_t shape, uint32_t 
         !QN_VEC_ROOM(&trace->arena, &trace->op_groups[g->which], 1)) {
         return PROF_NIL;
     }
-    size_t cursor = key_hash(g->which, name, shape, stack);
+    size_t cursor = key_hash(g->slots.key, g->which, name, shape, stack);
     uint32_t found;
     while ((found = prof_slots_at(&g->slots, &cursor)) != PROF_NIL &&
            !same_group(g, &trace->op_groups[g->which].at[found], name, shape, stack)) {

@@ -27,14 +27,17 @@ typedef struct builder {
     int on_device;     /* some part has device time: then that is what parts are compared by */
 } builder;
 
-static uint32_t part_hash(const void *owner, uint32_t index) { return ((const builder *)owner)->parts.at[index].hash; }
+static uint32_t part_hash(qn_hash_key key, const void *owner, uint32_t index) {
+    (void)key;
+    return ((const builder *)owner)->parts.at[index].hash;
+}
 
 /* The part with that path, made when there is none yet; PROF_NIL when memory ends. The path must outlive the view. */
 static uint32_t part_at(builder *b, const char *path, size_t length) {
     if (qn_prof_slots_room(&b->slots, b->arena, part_hash, b) != QN_OK || !QN_VEC_ROOM(b->arena, &b->parts, 1)) {
         return PROF_NIL;
     }
-    uint32_t hash = qn_prof_hash_bytes(path, length), found;
+    uint32_t hash = qn_prof_hash_bytes(b->slots.key, path, length), found;
     size_t cursor = hash;
     while ((found = prof_slots_at(&b->slots, &cursor)) != PROF_NIL) {
         const part *p = &b->parts.at[found];

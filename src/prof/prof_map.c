@@ -14,13 +14,13 @@ void qn_prof_map_free(prof_map *map) {
     memset(&map->slots, 0, sizeof map->slots);
 }
 
-static uint32_t entry_hash(const void *owner, uint32_t index) {
-    return qn_prof_hash_value(((const prof_map *)owner)->entries.at[index].key);
+static uint32_t entry_hash(qn_hash_key hash_key, const void *owner, uint32_t index) {
+    return qn_prof_hash_value(hash_key, ((const prof_map *)owner)->entries.at[index].key);
 }
 
 static uint32_t walk(const prof_map *map, prof_val key, size_t *cursor) {
     uint32_t found;
-    *cursor = qn_prof_hash_value(key);
+    *cursor = qn_prof_hash_value(map->slots.key, key);
     while ((found = prof_slots_at(&map->slots, cursor)) != PROF_NIL && !prof_same(map->entries.at[found].key, key)) {
         ++*cursor;
     }

@@ -9,6 +9,7 @@
 #include <quern/profile.h>
 
 #include "base/arena.h"
+#include "base/hash.h"
 #include "prof/prof_interval.h"
 #include "prof/prof_num.h"
 
@@ -31,6 +32,7 @@ typedef struct prof_list { /* a JSON array or object among the arguments; equal 
 typedef struct prof_slots { /* an open-addressing table from hash to index; see prof_text.c */
     uint32_t *at;           /* index + 1, 0 is free */
     size_t n, mask;
+    qn_hash_key key; /* of its hashes; none before there is room for one */
 } prof_slots;
 
 typedef struct prof_text {

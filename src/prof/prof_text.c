@@ -8,36 +8,13 @@
 
 /* ---- Hashing ------------------------------------------------------------------------------------------------------ */
 
-static uint64_t mix(uint64_t h) {
-    h ^= h >> 32;
-    h *= 0xd6e8feb86659fd93ull;
-    h ^= h >> 32;
-    return h;
-}
-
-uint32_t qn_prof_hash_bytes(const void *bytes, size_t length) {
-    const char *at = bytes;
-    uint64_t h = 0x9e3779b97f4a7c15ull ^ length, word;
-    for (; length >= 8; length -= 8, at += 8) {
-        memcpy(&word, at, 8);
-        h = (h ^ word) * 0x9fb21c651e98df25ull;
-        h ^= h >> 29;
-    }
-    if (length) {
-        word = 0;
-        memcpy(&word, at, length);
-        h = (h ^ word) * 0x9fb21c651e98df25ull;
-    }
-    return (uint32_t)mix(h);
-}
-
-uint32_t qn_prof_hash_value(prof_val value) {
+uint32_t qn_prof_hash_value(qn_hash_key key, prof_val value) {
     if (value.tag == PROF_DBL && value.d >= -0x1p63 && value.d < 0x1p63 && value.d == (double)(int64_t)value.d) {
         value = prof_int((int64_t)value.d); /* 7.0 must meet 7 */
     } else if (prof_is_nan(value)) {
         value = prof_dbl((double)NAN); /* of either sign */
     }
-    return (uint32_t)mix((uint64_t)value.i * 0x9e3779b97f4a7c15ull + value.tag);
+    return (uint32_t)qn_hash_tagged(key, key.begin, value.tag, (uint64_t)value.i);
 }
 
 qn_status qn_prof_slots_grow(prof_slots *slots, qn_arena *arena, prof_hash_fn hash_of, const void *owner) {
@@ -47,9 +24,12 @@ qn_status qn_prof_slots_grow(prof_slots *slots, qn_arena *arena, prof_hash_fn ha
         return QN_NO_MEMORY;
     }
     memset(grown, 0, size * sizeof *grown);
+    if (!slots->at) {
+        slots->key = qn_hash_process_key();
+    }
     for (size_t i = 0; slots->at && i <= slots->mask; i++) {
         if (slots->at[i]) {
-            size_t cursor = hash_of(owner, slots->at[i] - 1);
+            size_t cursor = hash_of(slots->key, owner, slots->at[i] - 1);
             while (grown[cursor & (size - 1)]) {
                 cursor++;
             }
@@ -62,9 +42,15 @@ qn_status qn_prof_slots_grow(prof_slots *slots, qn_arena *arena, prof_hash_fn ha
     return QN_OK;
 }
 
-static uint32_t str_hash(const void *owner, uint32_t index) { return ((const prof_text *)owner)->strs.at[index].hash; }
+static uint32_t str_hash(qn_hash_key key, const void *owner, uint32_t index) {
+    (void)key;
+    return ((const prof_text *)owner)->strs.at[index].hash;
+}
 
-static uint32_t list_hash(const void *owner, uint32_t index) { return ((const prof_text *)owner)->lists.at[index].hash; }
+static uint32_t list_hash(qn_hash_key key, const void *owner, uint32_t index) {
+    (void)key;
+    return ((const prof_text *)owner)->lists.at[index].hash;
+}
 
 /* ---- Strings ------------------------------------------------------------------------------------------------------ */
 
@@ -93,11 +79,11 @@ static uint32_t add_string(prof_text *text, const char *bytes, size_t length, ui
 }
 
 uint32_t qn_prof_intern(prof_text *text, const char *bytes, size_t length) {
-    uint32_t hash = qn_prof_hash_bytes(bytes, length);
     size_t cursor;
     if (qn_prof_slots_room(&text->str_slots, text->arena, str_hash, text) != QN_OK) {
         return PROF_NIL;
     }
+    uint32_t hash = qn_prof_hash_bytes(text->str_slots.key, bytes, length);
     uint32_t id = find_string(text, bytes, length, hash, &cursor);
     if (id == PROF_NIL) {
         id = add_string(text, bytes, length, hash);
@@ -235,7 +221,7 @@ static int is_clean(const char *bytes, size_t length) {
 uint32_t qn_prof_intern_json(prof_text *text, const char *bytes, size_t length, int escaped) {
     if (!escaped) {
         size_t cursor;
-        uint32_t hash = qn_prof_hash_bytes(bytes, length);
+        uint32_t hash = qn_prof_hash_bytes(text->str_slots.key, bytes, length);
         uint32_t id = find_string(text, bytes, length, hash, &cursor);
         if (id != PROF_NIL) {
             return id;
@@ -294,10 +280,10 @@ int qn_prof_str_cmp(const prof_str *a, const prof_str *b) {
 /* ---- Lists -------------------------------------------------------------------------------------------------------- */
 
 uint32_t qn_prof_intern_list(prof_text *text, const char *json, size_t length) {
-    uint32_t hash = qn_prof_hash_bytes(json, length);
     if (qn_prof_slots_room(&text->list_slots, text->arena, list_hash, text) != QN_OK) {
         return PROF_NIL;
     }
+    uint32_t hash = qn_prof_hash_bytes(text->list_slots.key, json, length);
     size_t cursor = hash;
     for (uint32_t id; (id = prof_slots_at(&text->list_slots, &cursor)) != PROF_NIL; cursor++) {
         const prof_list *found = &text->lists.at[id];

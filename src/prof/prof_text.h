@@ -21,17 +21,19 @@ uint32_t qn_prof_value_text(prof_text *text, prof_val value);
 /* Resolves escapes and repairs UTF-8 into `out` (at least 3 * length bytes); returns the bytes written. */
 size_t qn_prof_unescape(const char *bytes, size_t length, char *out);
 
-uint32_t qn_prof_hash_bytes(const void *bytes, size_t length);
+static inline uint32_t qn_prof_hash_bytes(qn_hash_key key, const void *bytes, size_t length) {
+    return (uint32_t)qn_hash_bytes(key, key.begin, bytes, length);
+}
 /* Equal for values that prof_same calls equal. */
-uint32_t qn_prof_hash_value(prof_val value);
+uint32_t qn_prof_hash_value(qn_hash_key key, prof_val value);
 
-/* Open addressing over indices the caller keeps. `find` walks from the hash: for each candidate index it gives, the caller
- * compares; PROF_NIL ends the walk at a free slot, where `qn_prof_slots_put` with the same cursor inserts. */
+/* Open addressing over indices the caller keeps. `find` walks from the hash by the table's key: for each candidate index it gives, the
+ * caller compares; PROF_NIL ends the walk at a free slot, where `qn_prof_slots_put` with the same cursor inserts. */
 static inline uint32_t prof_slots_at(const prof_slots *slots, const size_t *cursor) {
     uint32_t stored = slots->at ? slots->at[*cursor & slots->mask] : 0;
     return stored ? stored - 1 : PROF_NIL;
 }
-typedef uint32_t (*prof_hash_fn)(const void *owner, uint32_t index);
+typedef uint32_t (*prof_hash_fn)(qn_hash_key key, const void *owner, uint32_t index);
 qn_status qn_prof_slots_grow(prof_slots *slots, qn_arena *arena, prof_hash_fn hash_of, const void *owner);
 /* Makes room for one more; `hash_of` tells the hash of a stored index when the table must be rebuilt. */
 static inline qn_status qn_prof_slots_room(prof_slots *slots, qn_arena *arena, prof_hash_fn hash_of, const void *owner) {

@@ -78,13 +78,12 @@ prof_category qn_prof_event_category(prof_reader *reader) {
 
 /* ---- Argument records, each distinct one kept once ---------------------------------------------------------------- */
 
-static uint32_t hash_vals(const prof_val *vals, size_t n) {
-    uint32_t hash = 0;
+static uint32_t hash_vals(qn_hash_key key, const prof_val *vals, size_t n) {
+    uint64_t hash = key.begin;
     for (size_t i = 0; i < n; i++) {
-        hash = (hash ^ (uint32_t)vals[i].i ^ (uint32_t)((uint64_t)vals[i].i >> 32) * 31u ^ vals[i].tag << 28) * 2654435761u;
-        hash ^= hash >> 15;
+        hash = qn_hash_tagged(key, hash, vals[i].tag, (uint64_t)vals[i].i);
     }
-    return hash;
+    return (uint32_t)hash;
 }
 
 static int same_vals(const prof_val *a, const prof_val *b, size_t n) {
@@ -98,19 +97,19 @@ static int same_vals(const prof_val *a, const prof_val *b, size_t n) {
 
 enum { OP_VALS = sizeof(prof_op_args) / sizeof(prof_val), KERNEL_VALS = sizeof(prof_kernel_args) / sizeof(prof_val) };
 
-static uint32_t op_hash(const void *owner, uint32_t index) {
-    return hash_vals(((const prof_trace *)owner)->ops.at[index].all, OP_VALS);
+static uint32_t op_hash(qn_hash_key key, const void *owner, uint32_t index) {
+    return hash_vals(key, ((const prof_trace *)owner)->ops.at[index].all, OP_VALS);
 }
 
-static uint32_t kernel_hash(const void *owner, uint32_t index) {
-    return hash_vals(((const prof_trace *)owner)->kernels.at[index].all, KERNEL_VALS);
+static uint32_t kernel_hash(qn_hash_key key, const void *owner, uint32_t index) {
+    return hash_vals(key, ((const prof_trace *)owner)->kernels.at[index].all, KERNEL_VALS);
 }
 
 /* Records of n values each lie one behind another from `all` on, and the one at `last` is new. The number of its equal among those
  * before it; if there is none, its own. */
 static uint32_t keep_once(prof_slots *slots, const prof_val *all, size_t n, uint32_t last) {
     const prof_val *wanted = all + last * n;
-    size_t cursor = hash_vals(wanted, n);
+    size_t cursor = hash_vals(slots->key, wanted, n);
     for (uint32_t id; (id = prof_slots_at(slots, &cursor)) != PROF_NIL; cursor++) {
         if (same_vals(all + id * n, wanted, n)) {
             return id;

@@ -198,8 +198,8 @@ prof_val qn_prof_reader_number(prof_reader *reader, int field) {
     return counted ? prof_int(reader->number[field]) : qn_prof_tok_number(&reader->cursor.scan, &reader->field[field]);
 }
 
-static uint32_t ident_hash(const void *owner, uint32_t index) {
-    return qn_prof_hash_value(((const prof_trace *)owner)->idents.at[index]);
+static uint32_t ident_hash(qn_hash_key key, const void *owner, uint32_t index) {
+    return qn_prof_hash_value(key, ((const prof_trace *)owner)->idents.at[index]);
 }
 
 /* Distinct pid and tid values; "7" and 7 are different, as written. */
@@ -210,11 +210,11 @@ static uint32_t ident(prof_reader *reader, int field) {
     if (last < trace->idents.n && trace->idents.at[last].tag == value.tag && trace->idents.at[last].i == value.i) {
         return last;
     }
-    size_t cursor = qn_prof_hash_value(value);
     if (qn_prof_slots_room(&reader->ident_slots, &trace->arena, ident_hash, trace) != QN_OK) {
         reader->cursor.status = QN_NO_MEMORY;
         return 0;
     }
+    size_t cursor = qn_prof_hash_value(reader->ident_slots.key, value);
     for (uint32_t id; (id = prof_slots_at(&reader->ident_slots, &cursor)) != PROF_NIL; cursor++) {
         if (trace->idents.at[id].tag == value.tag && trace->idents.at[id].i == value.i) {
             reader->last_ident[field == PROF_F_TID] = id;

@@ -152,7 +152,7 @@ static unsigned learn(prof_keys *keys, const char *text, size_t length, int in_a
     fresh.length = (uint8_t)length;
     fresh.in_args = (uint8_t)in_args;
     fresh.field = (int8_t)field;
-    unsigned at = qn_prof_hash_bytes(text, length) & 255u;
+    unsigned at = qn_prof_hash_bytes(qn_hash_process_key(), text, length) & 255u;
     for (unsigned i; (i = keys->seam_table[at]) != 0; at = (at + 1) & 255u) {
         const prof_seam *known = &keys->seams[i];
         if (known->length == length && known->in_args == in_args && memcmp(known->text, fresh.text, sizeof fresh.text) == 0) {

@@ -200,7 +200,9 @@ typedef struct link { /* both ends of one flow id */
 
 typedef QN_VEC(link) links;
 
-static uint32_t link_hash(const void *owner, uint32_t index) { return qn_prof_hash_value(((const links *)owner)->at[index].id); }
+static uint32_t link_hash(qn_hash_key key, const void *owner, uint32_t index) {
+    return qn_prof_hash_value(key, ((const links *)owner)->at[index].id);
+}
 
 static qn_status join_ends(prof_reader *reader, links *all, prof_slots *slots) {
     qn_arena *arena = &reader->trace->arena;
@@ -209,7 +211,7 @@ static qn_status join_ends(prof_reader *reader, links *all, prof_slots *slots) {
         if (qn_prof_slots_room(slots, arena, link_hash, all) != QN_OK || !QN_VEC_ROOM(arena, all, 1)) {
             return QN_NO_MEMORY;
         }
-        size_t cursor = qn_prof_hash_value(end->id);
+        size_t cursor = qn_prof_hash_value(slots->key, end->id);
         uint32_t found;
         while ((found = prof_slots_at(slots, &cursor)) != PROF_NIL && !prof_same(all->at[found].id, end->id)) {
             cursor++;
@@ -241,7 +243,7 @@ static int begins_first(const void *a, const void *b, const void *unused) {
 static qn_status join_flows(prof_reader *reader) {
     prof_trace *trace = reader->trace;
     links all = {NULL, 0, 0};
-    prof_slots slots = {NULL, 0, 0};
+    prof_slots slots = {0};
     qn_status status = join_ends(reader, &all, &slots);
     size_t kept = 0;
     for (size_t i = 0; i < all.n; i++) {
