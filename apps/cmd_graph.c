@@ -14,7 +14,7 @@ static const char
              "  --dot     for Graphviz\n"
              "  --stats   nodes by op, values, bytes, and the tree of labels\n"
              "  --passes  optimises first, with all passes or those named, in that order; each is checked. With it:\n"
-             "    --skip NAME,...         leaves out passes or single rules\n"
+             "    --skip NAME,...         leaves out passes or single rules, by the names that --report gives\n"
              "    --limit N               stops after so many changes: halve it to find the one that matters\n"
              "    --fast                  also what changes results within the ops' bounds\n"
              "    --precision f16|bf16    products in halves\n"

@@ -45,6 +45,23 @@ static int complain(const char *what, const char *word) {
     return APP_USAGE;
 }
 
+/* The number of the first pass of that name; -1: there is none. */
+static int pass_number(const char *name) {
+    const char *known;
+    for (int i = 0; (known = qn_graph_pass_name(i, NULL)); i++)
+        if (strcmp(known, name) == 0) return i;
+    return -1;
+}
+
+static int complain_of_pass(const char *name) {
+    const char *known;
+    fprintf(stderr, "quern graph: --print-after takes all or a pass, not '%s'; passes are", name);
+    for (int i = 0; (known = qn_graph_pass_name(i, NULL)); i++)
+        if (pass_number(known) == i) fprintf(stderr, "%s %s", i ? "," : "", known); /* one that runs twice is named once */
+    fputc('\n', stderr);
+    return APP_USAGE;
+}
+
 int graph_run_passes(qn_graph **graph, const char *file, const graph_passes *p) {
     listener l = {p, 0, 0};
     qn_pass_options o = {.size = sizeof o, .flags = QN_PASS_VERIFY, .skip = p->skip, .note = tell, .done = after, .user = &l};
@@ -64,6 +81,8 @@ int graph_run_passes(qn_graph **graph, const char *file, const graph_passes *p) 
                                                           : QN_PRECISION_KEEP;
         if (o.precision == QN_PRECISION_KEEP) return complain("--precision takes f16 or bf16, not", p->precision);
     }
+    if (p->print_after && strcmp(p->print_after, "all") != 0 && pass_number(p->print_after) < 0)
+        return complain_of_pass(p->print_after);
     if (qn_graph_optimise(*graph, &o, &better, &error) != QN_OK) {
         fprintf(stderr, "quern graph: %s: %s\n", file, error.text);
         return APP_FAILED;

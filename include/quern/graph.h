@@ -140,7 +140,7 @@ typedef struct qn_pass_options {
     qn_precision precision;
     int32_t limit;    /* so many changes and no more, to find the one that matters; 0: no limit */
     const char *only; /* "fold,cse,dce": these, in this order; NULL: all, in theirs */
-    const char *skip; /* "fuse,neg_neg": passes and rules to leave out; NULL: none */
+    const char *skip; /* "fuse,neg_neg": passes and rules to leave out; NULL: none. A name of neither is refused. */
     /* Whether there is a fast kernel; NULL: for every op. Fusion makes no op without one of ops that have. */
     int (*claims)(void *claims_user, int op, int subop);
     void *claims_user;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "pass/rules.h"
 
 typedef struct pass {
     const char *name, *summary;
@@ -12,16 +13,44 @@ typedef struct pass {
 
 static const pass passes[] = {
 #define QN_PASS(name, summary) {#name, summary, qn_pass_##name},
+#define QN_PASS_RULE(name)
 #include "pass/passes.def"
 #undef QN_PASS
+#undef QN_PASS_RULE
 };
 
-enum { N_PASSES = sizeof passes / sizeof *passes };
+#define QN_PASS(name, summary)
+#define QN_PASS_RULE(name) const char qn_pass_rule_##name[] = #name;
+#include "pass/passes.def"
+#undef QN_PASS_RULE
+
+#define QN_PASS_RULE(name) qn_pass_rule_##name,
+static const char *const rules[] = {
+#include "pass/passes.def"
+#undef QN_PASS
+#undef QN_PASS_RULE
+};
+
+enum { N_PASSES = sizeof passes / sizeof *passes, N_RULES = sizeof rules / sizeof *rules };
+
+static int is_named(const char *own, const char *name, size_t length) {
+    return strlen(own) == length && memcmp(own, name, length) == 0;
+}
 
 static const pass *find(const char *name, size_t length) {
     for (int i = 0; i < N_PASSES; i++)
-        if (strlen(passes[i].name) == length && memcmp(passes[i].name, name, length) == 0) return &passes[i];
+        if (is_named(passes[i].name, name, length)) return &passes[i];
     return NULL;
+}
+
+static int is_rule(const char *name, size_t length) {
+    static const qn_rule_table *const tables[] = {&qn_rewrites, &qn_fusions};
+    for (int i = 0; i < N_RULES; i++)
+        if (is_named(rules[i], name, length)) return 1;
+    for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
+        for (int i = 0; i < tables[t]->n; i++)
+            if (is_named(tables[t]->row[i].name, name, length)) return 1;
+    return 0;
 }
 
 int qn_pass_listed(const char *list, const char *name) {
@@ -199,6 +228,25 @@ static qn_status advance(const pass *p, const qn_graph *graph, const qn_pass_opt
     return status;
 }
 
+/* A list of names separated by commas: of passes, and of rules as well if they may stand there. */
+static qn_status check_names(const char *list, int with_rules, qn_error *error) {
+    char known[300] = "";
+    for (const char *at = list; at && *at;) {
+        size_t length = strcspn(at, ","), used = 0;
+        if (find(at, length) || (with_rules && is_rule(at, length))) {
+            at += length + (at[length] == ',');
+            continue;
+        }
+        for (int i = 0; i < N_PASSES && used < sizeof known; i++)
+            if (find(passes[i].name, strlen(passes[i].name)) == &passes[i]) /* a pass that runs twice has one name */
+                used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", passes[i].name);
+        return qn_error_set(error, QN_INVALID, "there is no pass%s '%.*s'; passes are %s%s", with_rules ? " or rule" : "",
+                            (int)(length < 40 ? length : 40), at, known,
+                            with_rules ? "; rules go by the names that reports give" : "");
+    }
+    return QN_OK;
+}
+
 static qn_status check_options(const qn_pass_options *o, qn_error *error) {
     if (o->size != sizeof *o)
         return qn_error_set(error, QN_UNEXPECTED, "pass options of %u bytes, expected %zu", (unsigned)o->size, sizeof *o);
@@ -207,12 +255,8 @@ static qn_status check_options(const qn_pass_options *o, qn_error *error) {
     if ((int)o->precision < QN_PRECISION_KEEP || (int)o->precision > QN_PRECISION_BF16)
         return qn_error_set(error, QN_INVALID, "pass options with the unknown precision %d", (int)o->precision);
     if (o->limit < 0) return qn_error_set(error, QN_INVALID, "a limit of %d changes", (int)o->limit);
-    for (const char *at = o->only; at && *at;) {
-        size_t length = strcspn(at, ",");
-        if (!find(at, length)) return qn_error_set(error, QN_INVALID, "there is no pass '%.*s'", (int)length, at);
-        at += length + (at[length] == ',');
-    }
-    return QN_OK;
+    QN_TRY(check_names(o->only, 0, error));
+    return check_names(o->skip, 1, error);
 }
 
 qn_status qn_graph_optimise(const qn_graph *graph, const qn_pass_options *options, qn_graph **out, qn_error *error) {

@@ -16,10 +16,13 @@ typedef struct qn_pass_run {
 
 /* *to stays NULL when there is nothing to do. */
 #define QN_PASS(name, summary) qn_status qn_pass_##name(qn_pass_run *run, qn_graph **to);
+#define QN_PASS_RULE(name) extern const char qn_pass_rule_##name[];
 #include "pass/passes.def"
 #undef QN_PASS
+#undef QN_PASS_RULE
 
-/* Asks for leave to do one thing, and counts it: 0 when its rule is to be skipped or the limit is reached. */
+/* Asks for leave to do one thing, and counts it: 0 when its rule is to be skipped or the limit is reached. The rule is a
+ * qn_pass_rule_<name> or the name of a row. */
 int qn_pass_may(qn_pass_run *run, const char *rule, int32_t node);
 /* Tells why something that looked like a rule's pattern was left alone. */
 void qn_pass_missed(qn_pass_run *run, const char *rule, int32_t node, const char *why);

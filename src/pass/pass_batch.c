@@ -130,14 +130,14 @@ static qn_status batch_node(qn_rebuild *r, int32_t node) {
     for (int i = 0; j.axis >= 0 && i < n->n_src; i++)
         if (qn_ir_sources(r->from, n)[i] != QN_VAL_NONE) f.v[f.n++] = qn_ir_sources(r->from, n)[i];
     if (f.n < 2 || !same_op(&j, &f) || combine(&j, &f, 0) == QN_VAL_NONE) {
-        if (j.why) qn_pass_missed(b->run, "batch", node, j.why);
+        if (j.why) qn_pass_missed(b->run, qn_pass_rule_batch, node, j.why);
         return qn_rebuild_copy(r, node);
     }
     qn_pass_mark mark = qn_pass_mark_of(to);
     j.build = 1;
     qn_val made = combine(&j, &f, 0);
     if (made != QN_VAL_NONE && qn_pass_same_type(&to->values.at[made], &r->from->values.at[n->out]) &&
-        qn_pass_may(b->run, "batch", node)) {
+        qn_pass_may(b->run, qn_pass_rule_batch, node)) {
         r->map[n->out] = made;
         return QN_OK;
     }

@@ -78,14 +78,15 @@ static qn_status merge_equal(qn_rebuild *r, int32_t node) {
     size_t bucket = hash_node(n, src) % s->buckets;
     for (int32_t k = s->first[bucket]; k >= 0; k = s->next.at[k]) {
         const qn_ir_node *old = &r->from->nodes.at[k];
-        if (!same_node(r, old, n, src) || !qn_pass_may(s->run, "same", node)) continue;
+        if (!same_node(r, old, n, src) || !qn_pass_may(s->run, qn_pass_rule_same, node)) continue;
         for (int i = 0; i < n->n_out; i++) r->map[n->out + i] = r->map[old->out + i];
         return QN_OK;
     }
     s->next.at[node] = s->first[bucket];
     s->first[bucket] = node;
     int32_t wider = find_wider(s, r->from, node);
-    return wider >= 0 && qn_pass_may(s->run, "same", wider) ? copy_wider(r, node, wider, src) : qn_rebuild_copy(r, node);
+    return wider >= 0 && qn_pass_may(s->run, qn_pass_rule_same, wider) ? copy_wider(r, node, wider, src)
+                                                                       : qn_rebuild_copy(r, node);
 }
 
 qn_status qn_pass_cse(qn_pass_run *run, qn_graph **to) {

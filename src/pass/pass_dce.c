@@ -23,7 +23,7 @@ static void take_leave(marks *m) {
         const qn_ir_node *n = &g->nodes.at[k];
         int live = 0;
         for (int i = 0; i < n->n_out; i++) live |= m->needed[n->out + i];
-        if (!live && qn_pass_may(m->run, "dead", (int32_t)k)) continue;
+        if (!live && qn_pass_may(m->run, qn_pass_rule_dead, (int32_t)k)) continue;
         m->needed[n->out] = 1;
         for (int i = 0; i < n->n_src; i++)
             if (qn_ir_sources(g, n)[i] != QN_VAL_NONE) m->needed[qn_ir_sources(g, n)[i]] = 1;

@@ -89,7 +89,7 @@ static qn_status fold_node(qn_rebuild *r, int32_t node) {
     qn_val src[QN_MAX_SRC];
     qn_tensor out[QN_MAX_DST];
     qn_rebuild_sources(r, node, src);
-    int done = can_fold(r, n, src) && qn_pass_may(f->run, "constant", node);
+    int done = can_fold(r, n, src) && qn_pass_may(f->run, qn_pass_rule_constant, node);
     if (done) {
         qn_arena_init(&f->scratch, 0);
         done = compute(r, f, n, src, out);

@@ -94,7 +94,8 @@ static int reshape_as_view(qn_rebuild *r, int32_t node, qn_val src) {
     at.shape = *shape;
     at.strides.rank = shape->rank;
     at.offset = t->offset;
-    if (!qn_pass_may(l->run, "reshape_view", node) || !qn_pass_try(r->to, QN_OP_view, 0, 1, &root, &at, 1, &out)) return 0;
+    if (!qn_pass_may(l->run, qn_pass_rule_reshape_view, node) || !qn_pass_try(r->to, QN_OP_view, 0, 1, &root, &at, 1, &out))
+        return 0;
     r->map[n->out] = out;
     return 1;
 }
@@ -104,7 +105,7 @@ static int reshape_as_view(qn_rebuild *r, int32_t node, qn_val src) {
 static qn_val dense_copy(qn_rebuild *r, int32_t node, qn_val v) {
     layouts *l = r->user;
     if (l->dense.at[v] != QN_VAL_NONE) return l->dense.at[v];
-    if (!qn_pass_may(l->run, "copy", node)) return v;
+    if (!qn_pass_may(l->run, qn_pass_rule_copy, node)) return v;
     qn_val made = qn_graph_op(r->to, QN_OP_cont, 0, 1, &v, NULL);
     if (made == QN_VAL_NONE || catch_up(r) != QN_OK) return QN_VAL_NONE;
     return l->dense.at[v] = made;

@@ -268,8 +268,8 @@ static void look_at(looper *l, int32_t node) {
     if (!why && dtype != QN_DTYPE_F32 && dtype != QN_DTYPE_F64) why = "not f32 or f64";
     if (!why && s.scale == 0) why = "a scale of zero";
     if (!why && !claims(l->run, s.g)) why = "there is no kernel for it";
-    if (why) qn_pass_missed(l->run, "loops", node, why);
-    else l->is_step[node] = (uint8_t)qn_pass_may(l->run, "loops", node);
+    if (why) qn_pass_missed(l->run, qn_pass_rule_loops, node, why);
+    else l->is_step[node] = (uint8_t)qn_pass_may(l->run, qn_pass_rule_loops, node);
 }
 
 /* Sums are taken in another order than the loop's: only where results may change within bounds. */

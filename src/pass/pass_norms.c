@@ -31,6 +31,6 @@ static qn_status make(qn_rebuild *r, const qn_gather_group *x, qn_val *out) {
 
 qn_status qn_pass_norms(qn_pass_run *run, qn_graph **to) {
     static const qn_gather_rule rule = {
-        .name = "norms", .op = QN_OP_rms_norm_group, .shared = shared, .joins = joins, .make = make};
+        .name = qn_pass_rule_norms, .op = QN_OP_rms_norm_group, .shared = shared, .joins = joins, .make = make};
     return qn_gather_run(run, &rule, to);
 }

@@ -56,12 +56,12 @@ static void pair_from(pairer *p, int32_t node) {
         if (!is_write(g, k) || p->partner[k] >= 0 || source_of(g, k, 2) != source_of(g, node, 2)) continue;
         const char *not_this = apart(p, node, k);
         if (!why) why = not_this;
-        if (not_this || !qn_pass_may(p->run, "pairs", node)) continue;
+        if (not_this || !qn_pass_may(p->run, qn_pass_rule_pairs, node)) continue;
         p->partner[node] = k;
         p->partner[k] = node;
         return;
     }
-    if (why) qn_pass_missed(p->run, "pairs", node, why);
+    if (why) qn_pass_missed(p->run, qn_pass_rule_pairs, node, why);
 }
 
 static qn_status replace(qn_rebuild *r, int32_t node) {

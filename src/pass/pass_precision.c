@@ -86,7 +86,7 @@ static qn_status lower_node(qn_rebuild *r, int32_t node) {
     qn_val src[QN_MAX_SRC], half[QN_MAX_SRC], out[QN_MAX_DST];
     uint64_t set = computes(n->op) ? slots_to_cast(l, r->from, n) : 0;
     qn_rebuild_sources(r, node, src);
-    if (!set || !qn_pass_may(l->run, "half", node)) return qn_rebuild_copy_with(r, node, src);
+    if (!set || !qn_pass_may(l->run, qn_pass_rule_half, node)) return qn_rebuild_copy_with(r, node, src);
     for (int i = 0; i < n->n_src; i++) {
         half[i] = set >> i & 1 ? half_of(r, src[i]) : src[i];
         if (r->to->error.status != QN_OK) return r->to->error.status;
@@ -101,7 +101,7 @@ static qn_status lower_node(qn_rebuild *r, int32_t node) {
     if (!ok) {
         if (r->to->error.status != QN_OK) return r->to->error.status;
         qn_pass_roll_back(r->to, mark);
-        qn_pass_missed(l->run, "half", node, "the op does not take these halves");
+        qn_pass_missed(l->run, qn_pass_rule_half, node, "the op does not take these halves");
         return qn_rebuild_copy_with(r, node, src);
     }
     for (int i = 0; i < n->n_out; i++) r->map[n->out + i] = out[i];

@@ -227,14 +227,14 @@ static qn_status grow_from(grower *w, int32_t last) {
     for (int32_t c = next_candidate(w, &r); c >= 0; c = next_candidate(w, &r)) try_to_add(w, &r, c, 0);
     if (r.n_nodes < 2) return QN_OK;
     if (!has_the_shape(w, &r) && (!encode(w, &r, 0) || !has_the_shape(w, &r))) {
-        qn_pass_missed(w->run, "region", last, "only constants have the shape");
+        qn_pass_missed(w->run, qn_pass_rule_region, last, "only constants have the shape");
         return QN_OK;
     }
     if (!qn_pass_claims(w->run, QN_OP_region, 0, g, r.node, r.n_nodes)) {
-        qn_pass_missed(w->run, "region", last, "there is no kernel for it");
+        qn_pass_missed(w->run, qn_pass_rule_region, last, "there is no kernel for it");
         return QN_OK;
     }
-    if (!qn_pass_may(w->run, "region", last)) return QN_OK;
+    if (!qn_pass_may(w->run, qn_pass_rule_region, last)) return QN_OK;
     if (!QN_VEC_ROOM(&w->arena, &w->regions, 1)) return qn_error_set(w->run->error, QN_NO_MEMORY, "no memory for a region");
     for (int i = 0; i < r.n_nodes; i++) w->owner[r.node[i]] = (int32_t)w->regions.n;
     w->regions.at[w->regions.n++] = r;

@@ -104,6 +104,6 @@ static qn_status make(qn_rebuild *r, const qn_gather_group *group, qn_val *out) 
 }
 
 qn_status qn_pass_share(qn_pass_run *run, qn_graph **to) {
-    static const qn_gather_rule rule = {"share", QN_OP_linear_group, shared, joins, taken, make};
+    static const qn_gather_rule rule = {qn_pass_rule_share, QN_OP_linear_group, shared, joins, taken, make};
     return qn_gather_run(run, &rule, to);
 }

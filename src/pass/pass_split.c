@@ -70,9 +70,9 @@ static qn_status split_node(qn_rebuild *r, int32_t node) {
     qn_pass_mark mark = qn_pass_mark_of(r->to);
     if (count > 0 && !qn_pass_claims(s->run, QN_OP_linear_split, 0, r->from, &node, 1)) why = "there is no kernel for it";
     if (count > 0 && !why && !build(r, &l, parts, count, out)) why = "the fused op does not take it";
-    if (why) qn_pass_missed(s->run, "split", node, why);
+    if (why) qn_pass_missed(s->run, qn_pass_rule_split, node, why);
     if (why || count == 0) return qn_rebuild_copy(r, node);
-    if (!qn_pass_may(s->run, "split", node)) {
+    if (!qn_pass_may(s->run, qn_pass_rule_split, node)) {
         qn_pass_roll_back(r->to, mark);
         return qn_rebuild_copy(r, node);
     }

@@ -204,8 +204,21 @@ def many_gradients(folder):
         expect("there is no" in run("graph", path, "--grad", loss, "--wrt", wrt, code=1).stderr, f"--grad {loss} --wrt {wrt}")
 
 
+def pass_names(folder):
+    """Names of no pass or rule are refused with those that there are."""
+    path = os.path.join(folder, "g.qir")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write('quern graph 1\ninput %x f32[4]\n%y = sqr %x\noutput %y "y"\n')
+    for words, code in ((("--skip", "neg_ne"), 1), (("--skip", "fuse,nothing"), 1), (("--print-after", "neg_neg"), 2),
+                        (("--print-after", "nothing"), 2)):
+        done = run("graph", path, "--passes", "all", *words, code=code)
+        expect(f"'{words[1].split(',')[-1]}'; passes are fold, rewrite, " in done.stderr and not done.stdout, f"{words}: {done.stderr!r}")
+    for words in (("--skip", "fuse,neg_neg,same,linear_bias"), ("--print-after", "dce"), ("--print-after", "all")):
+        expect("output %1" in run("graph", path, "--passes", "all", *words).stdout, f"{words}")
+
+
 with tempfile.TemporaryDirectory() as made_here:
-    for test in (help_texts, closed_files, reader_gone, foreign_names, wrong_words, texts, inputs_stay, many_gradients):
+    for test in (help_texts, closed_files, reader_gone, foreign_names, wrong_words, texts, inputs_stay, many_gradients, pass_names):
         place = os.path.join(made_here, test.__name__)
         os.mkdir(place)
         test(place)
