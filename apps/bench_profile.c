@@ -169,7 +169,8 @@ static int report(const costs *c) {
 static int quiet_recorder(qn_context *context, uint32_t flags, uint32_t wait, qn_recorder **recorder) {
     qn_error error;
     qn_recorder_options options = qn_recorder_options_default();
-    options.folder = "."; /* never written to */
+    const char *place = getenv("TMPDIR");
+    options.folder = place && *place ? place : "/tmp"; /* where no trace is ever written to */
     options.flags = flags | QN_RECORD_DROP_OLDEST;
     options.wait = wait; /* for a step that never comes */
     options.active = wait;
@@ -193,40 +194,41 @@ static int measure_off(qn_context *off, qn_context *on, const plan *tiny, const 
     return rc;
 }
 
-static int measure_on(qn_context *off, qn_context *on, const plan *tiny, const plan *medium, const char *folder, costs *c) {
+static int measure_on(qn_context *off, qn_context *on, const plan *tiny, const plan *medium, app_profile *profile, costs *c) {
     qn_recorder *recorder = NULL;
-    app_profile profile = {NULL};
     int rc = quiet_recorder(on, 0, 0, &recorder);
     if (rc == APP_OK) c->tiny = compare(off, on, tiny, TINY_CALLS, TINY_CALLS / 20);
     qn_recorder_destroy(recorder);
     recorder = NULL;
     if (rc == APP_OK) rc = quiet_recorder(on, QN_RECORD_SHAPES, 0, &recorder);
     if (rc == APP_OK) c->shapes = compare(off, on, tiny, TINY_CALLS, TINY_CALLS / 20);
-    if (rc == APP_OK && folder) { /* the run that is kept replaces the one thrown away */
+    if (rc == APP_OK && profile->recorder) { /* the run that is kept replaces the one thrown away */
         qn_recorder_destroy(recorder);
         recorder = NULL;
-        rc = app_profile_begin(&profile, folder);
-        if (rc == APP_OK) rc = app_profile_attach(&profile, on, "bench profile");
+        rc = app_profile_attach(profile, on, "bench profile");
     }
     if (rc == APP_OK) c->medium = compare(off, on, medium, OPS, BLOCK);
-    int written = app_profile_end(&profile);
     qn_recorder_destroy(recorder);
-    return rc == APP_OK ? written : rc;
+    return rc;
 }
 
 static int measure_cost(qn_context *off, qn_context *on, const char *folder) {
     plan medium, tiny;
     float small[3][TINY] = {{0}};
+    app_profile profile;
     costs c;
+    if (app_profile_begin(&profile, folder) != APP_OK) return APP_FAILED;
     memset(&medium, 0, sizeof medium);
     memset(&tiny, 0, sizeof tiny);
     make_tiny(&tiny, small);
     int rc = make_medium(&medium);
     if (rc == APP_OK) rc = measure_off(off, on, &tiny, &medium, &c);
-    if (rc == APP_OK) rc = measure_on(off, on, &tiny, &medium, folder, &c);
+    if (rc == APP_OK) rc = measure_on(off, on, &tiny, &medium, &profile, &c);
+    int written = app_profile_end(&profile);
     free(medium.memory);
     free(medium.workspace);
-    return rc == APP_OK ? report(&c) : rc;
+    if (rc == APP_OK) rc = report(&c);
+    return rc == APP_OK ? written : rc;
 }
 
 int bench_profile(int argc, char **argv, const char *folder) {

@@ -189,6 +189,15 @@ static int can_write(const char *path) {
     return 1;
 }
 
+/* Last of all: what was there is lost from here on. */
+static int begin_curve(trainer *r, const char *path) {
+    if (!path) return 1;
+    r->curve = fopen(path, "w");
+    if (!r->curve) return train_fail(path, strerror(errno));
+    fprintf(r->curve, "step,rate,loss\n");
+    return 1;
+}
+
 static int prepare(trainer *r, const options *o) {
     uint64_t random = (uint64_t)o->seed;
     r->tales = splitmix(&random);
@@ -196,12 +205,10 @@ static int prepare(trainer *r, const options *o) {
     qn_context_options context = {.size = sizeof context, .pool = r->pool};
     if (qn_context_create(&context, &r->context) != QN_OK) return train_fail("context", "no memory");
     if (!can_write(o->out) || !story_vocab_make(&r->words)) return 0;
-    if (o->curve && !(r->curve = fopen(o->curve, "w"))) return train_fail(o->curve, strerror(errno));
-    if (r->curve) fprintf(r->curve, "step,rate,loss\n");
     if (app_profile_begin(&r->profile, o->profile) != APP_OK) return 0;
     if (app_profile_attach(&r->profile, r->context, "train") != APP_OK) return 0;
     return build(&r->train, r->words.n, 1, &r->step) && build(&r->test, r->words.n, 0, &r->look) &&
-           train_start(r->train, r->step, &random) && (!o->from || read_params(r, o->from));
+           train_start(r->train, r->step, &random) && (!o->from || read_params(r, o->from)) && begin_curve(r, o->curve);
 }
 
 static void finish(trainer *r) {

@@ -55,7 +55,7 @@ typedef struct qn_recorder_options {
     uint32_t size;          /* sizeof(qn_recorder_options) */
     uint32_t flags;         /* QN_RECORD_* */
     qn_allocator allocator; /* all zero: the C library's */
-    const char *folder;     /* made when it is not there; copied */
+    const char *folder;     /* made when it is not there, and IO when no file can be made in it; copied */
     uint64_t ring_bytes;    /* per attached context; 0: 8 MiB; rounded up to a power of two */
     uint32_t max_labels;    /* distinct names a context may use; 0: 4096. Names beyond are filed under the part around them. */
     uint32_t reserved;

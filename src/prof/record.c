@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "prof/record_out.h"
 #include "run/context.h"
 
 enum { LIMITS_MS = 200 };
@@ -44,6 +45,7 @@ qn_status qn_recorder_create(const qn_recorder_options *options, qn_recorder **r
     *recorder = NULL;
     if (!options) return qn_error_set(error, QN_ARGUMENT, "a recorder needs options: a folder at least");
     qn_status status = check_options(options, error);
+    if (status == QN_OK) status = qn_out_try_folder(options->folder, error); /* rather now than when there is something to lose */
     if (status != QN_OK) return status;
     qn_allocator allocator = options->allocator.allocate ? options->allocator : qn_memory_default();
     qn_recorder *r = allocator.allocate(allocator.user, sizeof *r, 64);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -54,6 +55,18 @@ qn_status qn_out_make_folder(const char *folder, qn_error *error) {
             return qn_error_set(error, QN_IO, "the folder %s could not be made: %s", path, strerror(errno));
         path[i] = kept;
     }
+    return QN_OK;
+}
+
+qn_status qn_out_try_folder(const char *folder, qn_error *error) {
+    char path[1024 + 16];
+    qn_status status = qn_out_make_folder(folder, error);
+    if (status != QN_OK) return status;
+    snprintf(path, sizeof path, "%s/.quern-XXXXXX", folder);
+    int fd = mkstemp(path);
+    if (fd < 0) return qn_error_set(error, QN_IO, "no file can be made in the folder %s: %s", folder, strerror(errno));
+    close(fd);
+    unlink(path);
     return QN_OK;
 }
 

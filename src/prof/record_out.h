@@ -28,6 +28,8 @@ qn_status qn_out_open(qn_record_out *out, const char *path, int gzip, qn_error *
 qn_status qn_out_close(qn_record_out *out, int keep, qn_error *error);
 /* Makes a folder and those above it. */
 qn_status qn_out_make_folder(const char *folder, qn_error *error);
+/* The same, and whether a file can be made in it: one is, and is taken away again. */
+qn_status qn_out_try_folder(const char *folder, qn_error *error);
 
 void qn_out_bytes(qn_record_out *out, const char *bytes, size_t n);
 void qn_out_text(qn_record_out *out, const char *text);

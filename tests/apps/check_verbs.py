@@ -217,8 +217,23 @@ def pass_names(folder):
         expect("output %1" in run("graph", path, "--passes", "all", *words).stdout, f"{words}")
 
 
+def profile_folder(folder):
+    """A folder that no trace can be written into is told before the work, and nothing is lost by then."""
+    path = os.path.join(folder, "file")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("kept")
+    for words in (("run", STORIES, "-p", "Once", "-n", "4"), ("eval", STORIES, "-f", path), ("embed", STORIES, "-p", "Once"),
+                  ("bench", "-m", STORIES), ("bench", "plan"), ("bench", "ops"), ("bench", "dispatch"), ("bench", "profile"),
+                  ("train", "--example", "stories", "--steps", "1", "--curve", path)):
+        done = run(*words, f"--profile={path}", code=1)
+        expect("quern: recording: " in done.stderr and path in done.stderr, f"{words}: {done.stderr!r}")
+        expect(done.stdout.count("\n") <= 1, f"{words}: what it did before: {done.stdout!r}")  # a head line of a bench
+    with open(path, encoding="utf-8") as file:
+        expect(file.read() == "kept", "--curve with a folder of no use left the file as it was")
+
+
 with tempfile.TemporaryDirectory() as made_here:
-    for test in (help_texts, closed_files, reader_gone, foreign_names, wrong_words, texts, inputs_stay, many_gradients, pass_names):
+    for test in (help_texts, closed_files, reader_gone, foreign_names, wrong_words, texts, inputs_stay, many_gradients, pass_names, profile_folder):
         place = os.path.join(made_here, test.__name__)
         os.mkdir(place)
         test(place)

@@ -355,6 +355,28 @@ static void folder_is_made_and_a_bad_one_is_told(void **state) {
     end(&b);
 }
 
+static void a_folder_of_no_use_is_told_before_anything_is_recorded(void **state) {
+    (void)state;
+    bench b;
+    char file[128], inner[160];
+    qn_recorder_options options = begin_options(&b);
+    snprintf(file, sizeof file, "%s/file", b.folder);
+    snprintf(inner, sizeof inner, "%s/run", file);
+    fclose(fopen(file, "w"));
+    const char *const bad[] = {file, inner, "/dev/null"};
+    for (int i = 0; i < 3; i++) {
+        options.folder = bad[i];
+        b.error.text[0] = 0;
+        assert_int_equal(qn_recorder_create(&options, &b.recorder, &b.error), QN_IO);
+        assert_null(b.recorder);
+        assert_non_null(strstr(b.error.text, i < 2 ? file : bad[i]));
+    }
+    assert_int_equal(unlink(file), 0);
+    options.folder = b.folder;
+    assert_int_equal(qn_recorder_create(&options, &b.recorder, &b.error), QN_OK);
+    end(&b); /* where it would be told if trying the folder left something there */
+}
+
 static void environment_names_the_folder(void **state) {
     (void)state;
     unsetenv("QUERN_PROFILE");
@@ -412,6 +434,7 @@ int main(void) {
         cmocka_unit_test(detaching_and_destroying_in_any_order_is_safe),
         cmocka_unit_test(no_memory_and_bad_options_are_told),
         cmocka_unit_test(folder_is_made_and_a_bad_one_is_told),
+        cmocka_unit_test(a_folder_of_no_use_is_told_before_anything_is_recorded),
         cmocka_unit_test(environment_names_the_folder),
         cmocka_unit_test(limits_are_measured_and_written),
     };
