@@ -104,6 +104,11 @@ qn_status qn_rebuild_copy(qn_rebuild *r, int32_t node) {
     return qn_rebuild_copy_with(r, node, src);
 }
 
+void qn_rebuild_label(qn_rebuild *r, const int32_t *nodes, int n) {
+    for (int i = 0; i < n && r->to->forced_label == 0; i++)
+        r->to->forced_label = qn_ir_text(r->to, qn_ir_string(r->from, r->from->nodes.at[nodes[i]].label));
+}
+
 static void visit(qn_rebuild *r, qn_rebuild_fn each, int32_t node) {
     const qn_ir_node *n = &r->from->nodes.at[node];
     r->to->forced_label = qn_ir_text(r->to, qn_ir_string(r->from, n->label));

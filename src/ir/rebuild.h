@@ -27,6 +27,9 @@ qn_status qn_ir_rebuild_needed(const qn_graph *from, const uint8_t *needed, qn_r
 qn_status qn_rebuild_copy(qn_rebuild *r, int32_t node);
 /* The same with its sources given. */
 qn_status qn_rebuild_copy_with(qn_rebuild *r, int32_t node, const qn_val *src);
+/* What is made next stands for all of these nodes: it goes by the label of the node that is being visited or, when that has none, of the
+ * first of them which has one. */
+void qn_rebuild_label(qn_rebuild *r, const int32_t *nodes, int n);
 /* The same with so many outputs, of which the caller makes what he likes: nothing is mapped. */
 qn_status qn_rebuild_apply(qn_rebuild *r, int32_t node, const qn_val *src, int n_out, qn_val *out);
 /* What becomes of a body. */

@@ -58,6 +58,7 @@ static qn_status replace(qn_rebuild *r, int32_t node) {
     if (s->owner[node] < 0) return qn_rebuild_copy(r, node);
     const qn_gather_group *x = &s->groups.at[s->owner[node]];
     if (x->node[0] != node) return QN_OK;
+    qn_rebuild_label(r, x->node, x->n);
     QN_TRY(s->rule->make(r, x, out));
     for (int i = 0; i < x->n; i++) r->map[r->from->nodes.at[x->node[i]].out] = out[i];
     return QN_OK;

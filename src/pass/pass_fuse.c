@@ -210,6 +210,7 @@ static qn_status replace(qn_rebuild *r, const fusion *x) {
         values[i] = m->has_value >> i & 1 ? r->map[m->value[i]] : QN_VAL_NONE;
         if ((m->has_value >> i & 1) && values[i] == QN_VAL_NONE) return QN_UNEXPECTED; /* it was made sure of before */
     }
+    qn_rebuild_label(r, m->node, m->n_nodes);
     if (!qn_rule_build(m, r->to, values, n_out, out)) return QN_UNEXPECTED; /* it was tried before it was claimed */
     for (int i = 0; i < n_out; i++)
         if (was[i] != QN_VAL_NONE) r->map[was[i]] = out[i];

@@ -73,6 +73,7 @@ static qn_status replace(qn_rebuild *r, int32_t node) {
     qn_attr_cache_write_pair at = qn_attr_cache_write_pair_default();
     if (form) at.ring = form->ring, at.token_major = form->token_major;
     qn_val src[5], out[2];
+    qn_rebuild_label(r, &first, 1);
     for (int i = 0; i < 2; i++) {
         src[2 * i] = r->map[source_of(r->from, first, i)];
         src[2 * i + 1] = r->map[source_of(r->from, node, i)];

@@ -250,6 +250,7 @@ static qn_status region_node(qn_rebuild *b, int32_t node) {
     qn_val src[QN_REGION_MAX_SOURCES], out[QN_REGION_MAX_OUTPUTS];
     at.code = r->code;
     for (int i = 0; i < r->n_inputs; i++) src[i] = b->map[r->input[i]];
+    qn_rebuild_label(b, r->node, r->n_nodes);
     QN_TRY(qn_graph_apply(b->to, QN_OP_region, 0, r->n_inputs, src, &at, r->n_outputs, out));
     for (int i = 0; i < r->n_outputs; i++) b->map[r->output[i]] = out[i];
     return QN_OK;

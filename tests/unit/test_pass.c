@@ -389,6 +389,33 @@ static void bad_options_are_refused(void **state) {
     qn_graph_destroy(g);
 }
 
+/* What is made of several nodes goes by the label of the one in whose place it stands or, when that has none, of another. */
+static void labels_outlive_fusion(void **state) {
+    (void)state;
+    static const char *const cases[][4] = {
+        {"fuse", "linear", "up", "%y = mul_mat %w %x @\"up\"\n%z = unary.relu %y\noutput %z \"z\"\n"},
+        {"fuse", "linear", "act", "%y = mul_mat %w %x @\"up\"\n%z = unary.relu %y @\"act\"\noutput %z \"z\"\n"},
+        {"fuse", "linear", "act", "%y = mul_mat %w %x\n%z = unary.relu %y @\"act\"\noutput %z \"z\"\n"},
+        {"fuse", "linear", "", "%y = mul_mat %w %x\n%z = unary.relu %y\noutput %z \"z\"\n"},
+        {"region", "region", "tail", "%y = unary.exp %x @\"tail\"\n%z = sqr %y\noutput %z \"z\"\n"},
+        {"share", "linear_group", "k", "%y = mul_mat %w %x\n%z = mul_mat %v %x @\"k\"\noutput %y \"y\"\noutput %z \"z\"\n"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[400];
+        heard h = {0};
+        qn_node_info n = {.size = sizeof n};
+        snprintf(text, sizeof text, "quern graph 1\ninput %%x f32[2, 8]\nparam %%w f32[4, 8]\nparam %%v f32[4, 8]\n%s",
+                 cases[i][3]);
+        qn_graph *g = parse(text, strlen(text), cases[i][3]), *better = optimise(g, cases[i][0], NULL, 0, &h);
+        assert_int_equal(qn_graph_node_count(better), 1);
+        assert_int_equal(qn_graph_node(better, 0, &n), QN_OK);
+        assert_string_equal(qn_op_describe(n.op)->name, cases[i][1]);
+        assert_string_equal(n.label, cases[i][2]);
+        qn_graph_destroy(better);
+        qn_graph_destroy(g);
+    }
+}
+
 static int claims_products(void *user, int op, int subop) {
     (void)subop;
     return op == QN_OP_matmul || (user && op == QN_OP_linear);
@@ -443,6 +470,7 @@ int main(void) {
                                        cmocka_unit_test(changes_can_be_limited),
                                        cmocka_unit_test(passes_can_be_named_and_skipped),
                                        cmocka_unit_test(bad_options_are_refused),
+                                       cmocka_unit_test(labels_outlive_fusion),
                                        cmocka_unit_test(fusion_makes_nothing_that_has_no_kernel),
                                        cmocka_unit_test(graphs_with_symbols_are_optimised)};
     return cmocka_run_group_tests(tests, NULL, NULL);
