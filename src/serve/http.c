@@ -15,11 +15,21 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/socket.h>
 
 #include "base/arena.h"
 #include "prof/prof_json.h"
 
-enum { MOST_CONNECTIONS = 64, IDLE_SECONDS = 60, CONNECTION_BYTES = 64 * 1024 };
+/* Beyond KEPT_CONNECTIONS whoever has let the server wait longest gives way: clients who send their question byte by byte, or none, would
+ * else keep out everybody who comes after them. Past MOST_CONNECTIONS, which leaves time for that, the library refuses. */
+enum { KEPT_CONNECTIONS = 48, MOST_CONNECTIONS = 64, IDLE_SECONDS = 60, CONNECTION_BYTES = 64 * 1024 };
+
+typedef struct client {
+    struct MHD_Connection *connection; /* NULL: free */
+    uint64_t since;                    /* the server's count when it began to wait, or to be answered */
+    int is_answered;                   /* its question is there; its answer is not all sent */
+    int gives_way;
+} client;
 
 struct qn_page_server {
     qn_arena arena;
@@ -27,6 +37,9 @@ struct qn_page_server {
     struct MHD_Daemon *daemon;
     int port, loopback;
     char title[256], host[64];
+    client clients[MOST_CONNECTIONS]; /* of the library's thread, as everything below */
+    int n_clients;
+    uint64_t count;
 };
 
 /* ---- Answers ------------------------------------------------------------------------------------------------------ */
@@ -183,6 +196,68 @@ static int is_last(struct MHD_Connection *connection) {
     return header(connection, MHD_HTTP_HEADER_CONTENT_LENGTH) || header(connection, MHD_HTTP_HEADER_TRANSFER_ENCODING);
 }
 
+/* ---- Clients ------------------------------------------------------------------------------------------------------ */
+
+/* Who waits for a question before who is sent an answer, and of those the first to have begun. */
+static int gives_way_to(const client *a, const client *b) {
+    return a->is_answered != b->is_answered ? b->is_answered : a->since < b->since;
+}
+
+static void make_room(qn_page_server *server) {
+    client *oldest = NULL;
+    for (int i = 0; i < MOST_CONNECTIONS; i++) {
+        client *c = &server->clients[i];
+        if (c->connection && !c->gives_way && (!oldest || gives_way_to(c, oldest))) {
+            oldest = c;
+        }
+    }
+    const union MHD_ConnectionInfo *info = oldest ? MHD_get_connection_info(oldest->connection, MHD_CONNECTION_INFO_CONNECTION_FD)
+                                                  : NULL;
+    if (info) {
+        oldest->gives_way = 1;
+        shutdown(info->connect_fd, SHUT_RDWR); /* the library then finds it ended, and closes it */
+    }
+}
+
+static void begin_client(qn_page_server *server, struct MHD_Connection *connection, void **slot) {
+    if (server->n_clients >= KEPT_CONNECTIONS) {
+        make_room(server);
+    }
+    for (int i = 0; i < MOST_CONNECTIONS && !*slot; i++) {
+        if (!server->clients[i].connection) {
+            server->clients[i] = (client){connection, ++server->count, 0, 0};
+            *slot = &server->clients[i];
+            server->n_clients++;
+        }
+    }
+}
+
+static void notice_client(void *user, struct MHD_Connection *connection, void **slot, enum MHD_ConnectionNotificationCode what) {
+    qn_page_server *server = user;
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        begin_client(server, connection, slot);
+    } else if (*slot) {
+        ((client *)*slot)->connection = NULL;
+        server->n_clients--;
+    }
+}
+
+static void turn_client(qn_page_server *server, struct MHD_Connection *connection, int is_answered) {
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    client *c = info ? info->socket_context : NULL;
+    if (c) {
+        c->is_answered = is_answered;
+        c->since = ++server->count;
+    }
+}
+
+static void end_answer(void *user, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode why) {
+    (void)state, (void)why;
+    turn_client(user, connection, 0);
+}
+
+/* ---- Requests ----------------------------------------------------------------------------------------------------- */
+
 static enum MHD_Result answer(void *user, struct MHD_Connection *connection, const char *url, const char *method,
                               const char *version, const char *data, size_t *data_size, void **state) {
     static char seen;
@@ -192,6 +267,7 @@ static enum MHD_Result answer(void *user, struct MHD_Connection *connection, con
         *state = &seen;
         return MHD_YES;
     }
+    turn_client(server, connection, 1);
     if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0) {
         return send_error(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "this server only answers GET");
     }
@@ -250,7 +326,8 @@ static qn_status start(qn_page_server *server, const address *at, const char *ho
     server->daemon = MHD_start_daemon(flags, (uint16_t)port, NULL, NULL, answer, server, MHD_OPTION_EXTERNAL_LOGGER, be_silent,
                                       NULL, MHD_OPTION_SOCK_ADDR, &at->any, MHD_OPTION_CONNECTION_LIMIT,
                                       (unsigned)MOST_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS,
-                                      MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_END);
+                                      MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_NOTIFY_CONNECTION,
+                                      notice_client, server, MHD_OPTION_NOTIFY_COMPLETED, end_answer, server, MHD_OPTION_END);
     if (!server->daemon) {
         return qn_error_set(error, QN_IO, "cannot listen on %s port %d; another program may have it", host, port);
     }

@@ -8,6 +8,7 @@ import os
 import resource
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -232,8 +233,53 @@ def profile_folder(folder):
         expect(file.read() == "kept", "--curve with a folder of no use left the file as it was")
 
 
+def slow_clients(folder):
+    """However many clients keep a server waiting for their question, who asks is answered."""
+    trace = os.path.join(folder, "a.pt.trace.json")
+    with open(trace, "w", encoding="utf-8") as file:
+        file.write('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "x", "pid": 1, "tid": 1, "ts": 1, "dur": 1}]}')
+    server = subprocess.Popen([QUERN, "profile", "serve", folder, "--port", "0"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True)
+    address = server.stdout.readline().strip()
+    if not address:
+        expect("built without libmicrohttpd" in server.communicate()[1], "serve says nothing")
+        return
+    port = int(address.rstrip("/").rsplit(":", 1)[1])
+    head = f"GET /api/index HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n".encode()
+
+    def ask(way):
+        try:
+            way.sendall(head + b"\r\n")
+            return way.recv(65536).startswith(b"HTTP/1.1 200")
+        except OSError:
+            return False
+
+    slow = []
+    for i in range(300):
+        way = socket.create_connection(("127.0.0.1", port), timeout=20)
+        if i % 3:
+            way.sendall(head[:i % 40 + 1])
+        elif i % 2:  # or who does not take the answer
+            way.sendall(head.replace(b"/api/index", b"/") + b"\r\n")
+        if i == 150:
+            expect(ask(way), "a question among slow ones")
+        slow.append(way)
+        for other in slow[-10:]:  # who sends a byte now and then is slow all the same
+            try:
+                other.sendall(b"X")
+            except OSError:
+                pass
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as way:
+        expect(ask(way) and ask(way), "two questions after 300 slow ones")
+    server.send_signal(signal.SIGINT)
+    expect(server.wait(timeout=20) == 0, "the server ends while slow clients wait")
+    for way in slow:
+        way.close()
+
+
 with tempfile.TemporaryDirectory() as made_here:
-    for test in (help_texts, closed_files, reader_gone, foreign_names, wrong_words, texts, inputs_stay, many_gradients, pass_names, profile_folder):
+    for test in (help_texts, closed_files, reader_gone, foreign_names, wrong_words, texts, inputs_stay, many_gradients, pass_names, profile_folder,
+                 slow_clients):
         place = os.path.join(made_here, test.__name__)
         os.mkdir(place)
         test(place)
