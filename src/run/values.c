@@ -45,7 +45,7 @@ static qn_status need_arena(qn_plan *p, qn_error *error) {
     if (p->memory && bytes <= p->memory_bytes) return QN_OK;
     release_arena(p);
     QN_TRY(allocate(&p->memory, bytes, "the arena", error));
-    memset(p->memory, 0, bytes);
+    qn_memory_zero(p->memory, bytes);
     p->memory_bytes = bytes ? bytes : 1;
     for (int i = 0; i < QN_PLAN_SPECIALS; i++)
         if (p->specials[i]) p->specials[i]->pointed = 0;
@@ -244,7 +244,7 @@ qn_status qn_plan_set(qn_plan *p, const char *name, const qn_tensor *tensor, qn_
     l->lent = NULL;
     if (tensor->data == l->memory && !tensor->offset) bytes = 0; /* written there by the caller */
     if (bytes && tensor->data) memmove(l->memory, (const char *)tensor->data + tensor->offset, bytes);
-    else if (bytes) memset(l->memory, 0, bytes);
+    else if (bytes) qn_memory_zero(l->memory, bytes);
     note_set(p, l, tensor);
     return QN_OK;
 }

@@ -233,6 +233,17 @@ def profile_folder(folder):
         expect(file.read() == "kept", "--curve with a folder of no use left the file as it was")
 
 
+def long_contexts(_):
+    """A context that is never filled takes no memory: its cache would be 200 MB."""
+    if SANITIZED:
+        return
+    going = subprocess.Popen([QUERN, "run", STORIES, "-p", "Once", "-n", "3", "-c", "200000", "-t", "1"], stdin=subprocess.DEVNULL,
+                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, used = os.wait4(going.pid, 0)
+    going.returncode = os.waitstatus_to_exitcode(status)
+    expect(going.returncode == 0 and used.ru_maxrss < 120 << 10, f"-c 200000: {going.returncode}, {used.ru_maxrss} KB")
+
+
 def slow_clients(folder):
     """However many clients keep a server waiting for their question, who asks is answered."""
     trace = os.path.join(folder, "a.pt.trace.json")
@@ -279,7 +290,7 @@ def slow_clients(folder):
 
 with tempfile.TemporaryDirectory() as made_here:
     for test in (help_texts, closed_files, reader_gone, foreign_names, wrong_words, texts, inputs_stay, many_gradients, pass_names, profile_folder,
-                 slow_clients):
+                 long_contexts, slow_clients):
         place = os.path.join(made_here, test.__name__)
         os.mkdir(place)
         test(place)
