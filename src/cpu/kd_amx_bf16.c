@@ -211,7 +211,7 @@ typedef struct task {
     int64_t later;             /* bytes from a piece to its next chunk */
     int height, steps, begins; /* of tiles; begins: with zero */
     int turn, ask, ask_x;
-    int once; /* a single pass: what is QN_LATER bytes behind, too, is asked for into the second cache */
+    int once;   /* a single pass: what is QN_LATER bytes behind, too, is asked for into the second cache */
     char *sums; /* of the first tile with the first panel */
 } task;
 
