@@ -9,7 +9,7 @@ int QN_K(mul_mat)(const qn_call *c, qn_cpu_step *s) {
     int level = s->level;
     if (a->dtype != QN_DTYPE_BF16 || !qn_cpu_choose(1u << QN_CPU_LEVEL_avx512, c, s)) return 0;
     if (!s->inner) return 1; /* streams are all that it remembers */
-    int64_t k = qn_ne(a, 0), panels = (int64_t)s->packed_bytes / qn_stream_panel_bytes(a->dtype, k);
+    int64_t k = qn_ne(a, 0), panels = qn_stream_panels(qn_ne(a, 1)) * qn_ne(a, 2) * qn_ne(a, 3);
     s->inner = (qn_cpu_inner_fn)qn_stream_squeezed;
     s->packed_bytes = (size_t)(panels * qn_stream_squeezed()->panel_bytes(a->dtype, k)); /* more, which tells it from the other */
     s->name = "squeezed streams of floats";

@@ -98,6 +98,7 @@ static int squeeze(const source *s, int64_t k, uint8_t top, uint8_t *panel) {
     int64_t rest = rest_of(k), whole = k / DEEP * DEEP;
     uint8_t *to = panel + HEAD, *rare = panel + rest + k % DEEP * LINE, *end = panel + panel_bytes(s->dtype, k) - LINE;
     char lines[FETCHED * LINE];
+    if (rare > end) return 0;
     for (int64_t first = 0; first < whole; first += FETCHED) {
         int n = whole - first < FETCHED ? DEEP : FETCHED;
         if (rare + n * WIDE > end) return 0;

@@ -77,9 +77,11 @@ uint64_t qn_device_memory_make_way(qn_plan *p, uint64_t spare) {
         if (idle.host <= spare && idle.device <= device_spare) return idle.host;
         for (int i = 0; i < QN_PLAN_SPECIALS; i++) {
             qn_special *x = p->specials[i];
-            if (x && x != p->current && qn_segments_held(x).device && (!oldest || x->used < oldest->used)) oldest = x;
+            qn_program_need held = {0, 0};
+            if (x && x != p->current) held = qn_segments_held(x);
+            if ((held.device || held.host) && (!oldest || x->used < oldest->used)) oldest = x;
         }
-        qn_segments_destroy(oldest); /* there is one: some program is idle, and each has a block on the device */
+        qn_segments_destroy(oldest); /* there is one: what is idle is somebody's */
     }
 }
 
