@@ -155,7 +155,7 @@ static spread spread_of(void) {
 /* Two lines of a panel, two vectors each. */
 INLINE void read_group(reader *r, int g, const spread *to, vf w[2][2]) {
     const __m256i *codes = (const __m256i *)(const void *)(r->block + PLAIN + g * CODES);
-    __m512i plain = _mm512_loadu_si512(r->block + g * LINE), spaced = _mm512_castsi256_si512(_mm256_loadu_si256(codes));
+    __m512i plain = _mm512_loadu_si512(r->block + g * LINE), spaced = _mm512_zextsi256_si512(_mm256_loadu_si256(codes));
     spaced = _mm512_multishift_epi64_epi8(to->shifts, _mm512_permutexvar_epi8(to->bytes, spaced));
     __m512i exponent = _mm512_permutexvar_epi8(spaced, r->table);
     __mmask64 others = _mm512_cmpeq_epi8_mask(exponent, _mm512_set1_epi8((char)LARGEST));
