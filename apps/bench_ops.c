@@ -72,8 +72,9 @@ static uint16_t half_of(uint32_t dtype, float v) {
     uint32_t bits;
     memcpy(&bits, &v, sizeof bits);
     if (dtype == QN_DTYPE_BF16) return (uint16_t)(bits >> 16);
-    int exponent = (int)(bits >> 23 & 255) - 112; /* of an f16; what is smaller than its normal numbers is zero here */
-    return (uint16_t)(bits >> 16 & 0x8000u) | (uint16_t)(exponent < 1 ? 0 : exponent << 10 | (int)(bits >> 13 & 1023));
+    uint32_t exponent = bits >> 23 & 255; /* what is smaller than an f16's normal numbers is zero here */
+    uint32_t size = exponent > 112 ? (exponent - 112) << 10 | (bits >> 13 & 1023) : 0;
+    return (uint16_t)((bits >> 16 & 0x8000u) | size);
 }
 
 /* Floats of 32 bits between -1 and 1, of 16 bits as above; indices in order; blocks of bytes whose scales, f16 or f32, are small. */
