@@ -10,6 +10,7 @@
 #ifndef QN_CPU_CPU_H
 #define QN_CPU_CPU_H
 
+#include "cpu/contest.h"
 #include "op/op.h"
 #include "thread/pool.h"
 
@@ -50,7 +51,8 @@ struct qn_cpu_step {
     qn_cpu_run_fn wrapped; /* of a step that is made of others: how these run, which may use `inner` */
     /* after: */
     int32_t level;
-    const void *packed; /* NULL: the source itself is to be read */
+    const void *packed;  /* NULL: the source itself is to be read */
+    qn_contest *contest; /* which way to read it is faster, kept where it is kept; NULL: one is as good as another */
 };
 
 /* 1: s is filled; 0: not for this call. */

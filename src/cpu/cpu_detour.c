@@ -123,6 +123,7 @@ static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part)
     if (phase == PHASE_WORK_OUT) {
         (void)work_out(d, c, (uint32_t)s->n[NUMBER_LEVELS], (int)s->n[NUMBER_WIDEN], s->constant, c->workspace);
         d->kernel.packed = s->packed;
+        d->kernel.contest = s->contest;
     } else if (phase == PHASE_COPY_IN) {
         run_copies(d, s, 0, d->n_in, part);
     } else if (phase < PHASE_KERNEL + d->kernel.n_phases) {

@@ -70,7 +70,7 @@ static void run_unit(const qn_call *c, const qn_cpu_step *s, const runs *r, int6
     const qn_tensor *a = c->src[0], *b = c->src[1], *y = c->dst[0];
     int64_t run = number / r->across, first = number % r->across * GROUP, i3 = run / qn_ne(a, 2), a2 = run % qn_ne(a, 2);
     int64_t matrix = i3 / r->share3 * qn_ne(a, 2) + a2;
-    qn_stream t = {.dtype = a->dtype, .k = r->k, .n = (int)r->rows};
+    qn_stream t = {.dtype = a->dtype, .k = r->k, .n = (int)r->rows, .contest = s->contest};
     t.panel = (const char *)s->packed + (matrix * r->panels + first) * r->panel_bytes;
     t.panels = r->panels - first < GROUP ? r->panels - first : GROUP;
     t.columns = r->m - first * QN_GEMM_WIDE < t.panels * QN_GEMM_WIDE ? r->m - first * QN_GEMM_WIDE : t.panels * QN_GEMM_WIDE;

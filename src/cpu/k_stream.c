@@ -1,18 +1,22 @@
 /* Streams of packed floats: packing, and the product with a few rows. */
 #include "cpu/k_stream.h"
+#include "base/clock.h"
 #include "cpu/simd/simd_rows.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
 enum { WIDE = QN_GEMM_WIDE, VECTORS = WIDE / VF_N };
 /* Rows whose sums fit the registers beside a line of weights, how many panels go abreast for each number of rows, and which bodies
- * (rows, panels) that takes; bytes before they are read, a line is asked for. With AVX-512 and one row, two streams a core are a
- * fourteenth faster than four on one machine and a fourteenth slower on another; one is behind on both. AVX2 has four, which read as fast
- * as a loop that does nothing else; a model of a Neoverse V1 gives four a tenth with one row. More rows than fit take several passes over
- * a depth of weights: by SHARED bodies, where two panels abreast fit. */
+ * (rows, panels) that takes; bytes before they are read, a line is asked for. AVX2 has four streams with one row, which read as fast as a
+ * loop that does nothing else; a model of a Neoverse V1 gives four a tenth. More rows than fit take several passes over a depth of
+ * weights: by SHARED bodies, where two panels abreast fit.
+ *
+ * With AVX-512 and one row there are two ways: two streams of which every line is asked for LATER, or four of which only pages' beginnings
+ * are, where machines stop to look ahead by themselves. On one machine the second reads a seventh more, on another the first does. */
 #define MANY_3(DO, ...) DO(1, 2, 1, __VA_ARGS__) DO(2, 2, 1, __VA_ARGS__) DO(3, 2, 1, __VA_ARGS__)
 #define SHARED(DO, ...)
 #if defined(__AVX512F__)
+#define TWO_WAYS 1
 enum { ROWS = 4, MOST = 4, DEPTH = 64, SOON = QN_SOON, LATER = QN_LATER };
 #define ABREAST \
     { 2, 4, 4, 2, 2, 2, 2, 2 }
@@ -36,6 +40,7 @@ enum { ROWS = 4, MOST = 2, DEPTH = 512, SOON = 2048, LATER = 0 };
 #define MANY(DO, ...) MANY_3(DO, __VA_ARGS__)
 #endif
 static const int abreast[QN_STREAM_ROWS] = ABREAST;
+enum { PAGE = 4096, PAGE_START = 512 };
 
 typedef vf (*load_fn)(const char *line, int v);
 INLINE vf load_f32(const char *line, int v) { return vf_load((const float *)(const void *)line + v * VF_N); }
@@ -94,14 +99,14 @@ void qn_stream_pack(const char *from, uint32_t dtype, int64_t along, int64_t dee
 
 /* ---- A few rows */
 
-/* What is asked for while a line is read: so many bytes behind it, and from line `turn` on (-1: never) the beginning of the panels that
- * follow. */
+/* What is asked for while a line is read: so many bytes behind it, and from line `turn` on (-1: never) what is read next. */
 typedef struct asked {
     int64_t behind, turn;
 } asked;
 
 typedef struct task {
     const char *panel; /* at the first line */
+    const char *next;  /* what is read behind the last line */
     int64_t apart;     /* bytes from one panel to the next */
     int64_t depth;
     const float *const *x; /* of the first row; at the first element */
@@ -111,8 +116,9 @@ typedef struct task {
     asked soon, later;
 } task;
 
-/* A pass over a depth. Each of several passes asks for its share of the depth that follows. */
-INLINE void stream(const task *t, int rows, int panels, int passes, int size, load_fn load) {
+/* A pass over a depth. Each of several passes asks for its share of the depth that follows. `starts`: lines that are read later are asked
+ * for where a page begins only. */
+INLINE void stream(const task *t, int rows, int panels, int passes, int starts, int size, load_fn load) {
     vf sum[ROWS][MOST * VECTORS];
     const float *x[ROWS];
     const char *line = t->panel, *soon = t->panel + t->soon.behind, *later = t->panel + t->later.behind;
@@ -124,13 +130,14 @@ INLINE void stream(const task *t, int rows, int panels, int passes, int size, lo
             sum[j][v] = t->begins ? vf_zero() : vf_load(t->sums + j * panels * WIDE + v * VF_N);
     }
     for (int64_t p = 0; p < t->depth; p++, line += WIDE * size, soon += WIDE * size / passes, later += WIDE * size) {
-        if (p == t->soon.turn) soon = t->panel + panels * t->apart;
-        if (p == t->later.turn) later = t->panel + panels * t->apart;
+        if (p == t->soon.turn) soon = t->next;
+        if (p == t->later.turn) later = t->next;
         QN_UNROLL
         for (int i = 0; i < panels; i++) {
             for (int at = 0; at < WIDE * size / passes; at += 64) {
                 __builtin_prefetch(soon + i * t->apart + at, 0, 3);
-                if (LATER > 0 && passes == 1) __builtin_prefetch(later + i * t->apart + at, 0, 2);
+                if (LATER == 0 || passes > 1 || (starts && (uintptr_t)(later + i * t->apart + at) % PAGE >= PAGE_START)) continue;
+                __builtin_prefetch(later + i * t->apart + at, 0, 2);
             }
             QN_UNROLL
             for (int v = 0; v < VECTORS; v++) {
@@ -150,7 +157,7 @@ INLINE void stream(const task *t, int rows, int panels, int passes, int size, lo
 
 typedef void (*stream_fn)(const task *t);
 #define STREAM(rows, panels, passes, type, size) \
-    static void s##rows##_##panels##_##passes##_##type(const task *t) { stream(t, rows, panels, passes, size, load_##type); }
+    static void s##rows##_##panels##_##passes##_##type(const task *t) { stream(t, rows, panels, passes, 0, size, load_##type); }
 #define ONE(DO, ...) DO(1, 1, 1, __VA_ARGS__) DO(2, 1, 1, __VA_ARGS__) DO(3, 1, 1, __VA_ARGS__) DO(4, 1, 1, __VA_ARGS__)
 #if QN_REGISTERS == 32 && !defined(QN_SIMD_AVX512)
 #define ONE_MORE(DO, ...) DO(5, 1, 1, __VA_ARGS__) DO(6, 1, 1, __VA_ARGS__) DO(7, 1, 1, __VA_ARGS__) DO(8, 1, 1, __VA_ARGS__)
@@ -161,44 +168,108 @@ typedef void (*stream_fn)(const task *t);
 ALL(STREAM, f32, 4)
 ALL(STREAM, f16, 2)
 ALL(STREAM, bf16, 2)
+#ifdef TWO_WAYS
+#define STARTS(type, size) \
+    static void starts_##type(const task *t) { stream(t, 1, MOST, 1, 1, size, load_##type); }
+STARTS(f32, 4)
+STARTS(f16, 2)
+STARTS(bf16, 2)
+#define FOUR_STARTS(type) {starts_##type},
+#else
+#define FOUR_STARTS(type)
+#endif
 #define NAME(rows, panels, passes, type) [rows - 1] = s##rows##_##panels##_##passes##_##type,
-#define NAMES(type)                                                                                    \
-    {                                                                                                  \
-        {ONE(NAME, type) ONE_MORE(NAME, type)}, {MANY(NAME, type)}, { [0] = NULL, SHARED(NAME, type) } \
-    }
-/* By type, by how many panels (one; several in one pass; several in one of several passes), by rows. */
-enum { ONE_PANEL, IN_ONE_PASS, IN_SEVERAL };
-static const stream_fn streams[][3][ROWS] = {NAMES(f32), NAMES(f16), NAMES(bf16)};
+#define NAMES(type) \
+    { {ONE(NAME, type) ONE_MORE(NAME, type)}, {MANY(NAME, type)}, {[0] = NULL, SHARED(NAME, type)}, FOUR_STARTS(type) }
+/* By type, by how many panels (one; several in one pass; several in one of several passes; MOST by the beginnings of pages), by rows. */
+enum { ONE_PANEL, IN_ONE_PASS, IN_SEVERAL, BY_STARTS, KINDS };
+static const stream_fn streams[][KINDS][ROWS] = {NAMES(f32), NAMES(f16), NAMES(bf16)};
 
-/* Panels [first, first + n): depth by depth when the rows do not go through at once, so that a depth of weights is still at hand
- * for the rows that follow. */
-static void run_panels(const qn_stream *s, int64_t first, int n) {
-    float sums[QN_STREAM_ROWS * MOST * WIDE];
+/* Some lines of some panels, and their sums. Then come lines from `next_line` on of panels from `next` on. */
+typedef struct span {
+    int64_t panel;
+    int panels;
+    int64_t line, end, next, next_line;
+    float *sums; /* [row][panel][WIDE] */
+} span;
+
+/* Depth by depth when the rows do not go through at once, so that a depth of weights is still at hand for the rows that follow. */
+static void run_span(const qn_stream *s, span a, int kind) {
     int type = s->dtype == QN_DTYPE_F32 ? 0 : s->dtype == QN_DTYPE_F16 ? 1 : 2, size = type ? 2 : 4;
     int passes = (s->n + ROWS - 1) / ROWS, each = (s->n + passes - 1) / passes;
-    int kind = n == 1 ? ONE_PANEL : passes == 1 ? IN_ONE_PASS : IN_SEVERAL;
-    int64_t bytes = qn_stream_panel_bytes(s->dtype, s->k), depth = passes == 1 ? s->k : DEPTH;
-    task t = {.apart = bytes};
-    for (t.first = 0; t.first < s->k; t.first += depth) {
-        t.panel = s->panel + first * bytes + t.first * WIDE * size;
-        t.depth = s->k - t.first < depth ? s->k - t.first : depth;
+    int64_t bytes = qn_stream_panel_bytes(s->dtype, s->k), depth = passes == 1 ? a.end - a.line : DEPTH;
+    task t = {.next = s->panel + a.next * bytes + a.next_line * WIDE * size, .apart = bytes};
+    for (t.first = a.line; t.first < a.end; t.first += depth) {
+        t.panel = s->panel + a.panel * bytes + t.first * WIDE * size;
+        t.depth = a.end - t.first < depth ? a.end - t.first : depth;
         t.begins = t.first == 0;
         for (int j = 0; j < s->n; j += each) {
             t.x = s->x + j;
-            t.sums = sums + j * n * WIDE;
-            t.soon = (asked){SOON, t.depth - SOON / (WIDE * size)};
-            t.later = (asked){LATER, t.depth - LATER / (WIDE * size)};
+            t.sums = a.sums + j * a.panels * WIDE;
+            t.soon = (asked){SOON, a.end - t.first - SOON / (WIDE * size)};
+            t.later = (asked){LATER, a.end - t.first - LATER / (WIDE * size)};
             if (kind == IN_SEVERAL) t.soon = (asked){(t.depth + j / each * t.depth / passes) * WIDE * size, -1};
             streams[type][kind][(s->n - j < each ? s->n - j : each) - 1](&t);
         }
     }
-    int64_t left = s->columns - first * WIDE, columns = left < n * WIDE ? left : n * WIDE;
-    for (int j = 0; j < s->n; j++) memcpy(s->y[j] + first * WIDE, sums + j * n * WIDE, (size_t)columns * 4);
 }
+
+/* Row j of some panels is finished. */
+static void write_row(const qn_stream *s, int j, span a) {
+    int64_t left = s->columns - a.panel * WIDE, columns = left < a.panels * WIDE ? left : a.panels * WIDE;
+    memcpy(s->y[j] + a.panel * WIDE, a.sums + j * a.panels * WIDE, (size_t)columns * 4);
+}
+
+static void run_panels(const qn_stream *s, int64_t first, int n) {
+    float sums[QN_STREAM_ROWS * MOST * WIDE];
+    span all = {first, n, 0, s->k, first + n, 0, sums};
+    run_span(s, all, n == 1 ? ONE_PANEL : s->n <= ROWS ? IN_ONE_PASS : IN_SEVERAL);
+    for (int j = 0; j < s->n; j++) write_row(s, j, all);
+}
+
+#ifdef TWO_WAYS
+/* MOST panels and one row, by either way. A contest needs so many bytes that its clock does not count. */
+enum { CONTESTED = 1 << 17 };
+
+static void run_by(const qn_stream *s, span all, int starts) {
+    int n = starts ? MOST : abreast[0];
+    for (int i = 0; i < MOST; i += n) {
+        span a = all;
+        a.panel += i;
+        a.panels = n;
+        a.sums += i * WIDE;
+        if (i + n < MOST) a.next = a.panel + n, a.next_line = a.line;
+        run_span(s, a, starts ? BY_STARTS : IN_ONE_PASS);
+    }
+}
+
+static void run_contested(const qn_stream *s, span all, int way) {
+    span first = all, second = all;
+    first.next = all.panel;
+    first.end = first.next_line = second.line = s->k / 2;
+    uint64_t begin = qn_clock_now();
+    run_by(s, first, way);
+    uint64_t turn = qn_clock_now();
+    run_by(s, second, !way);
+    qn_contest_won(s->contest, qn_clock_now() - turn < turn - begin ? !way : way);
+}
+
+static void run_faster(const qn_stream *s, int64_t first) {
+    float sums[MOST * WIDE];
+    span all = {first, MOST, 0, s->k, first + MOST, 0, sums};
+    int large = qn_stream_panel_bytes(s->dtype, s->k) * MOST >= CONTESTED, way;
+    if (large && s->contest && qn_contest_next(s->contest, &way)) run_contested(s, all, way);
+    else run_by(s, all, s->contest && qn_contest_leader(s->contest));
+    write_row(s, 0, all);
+}
+#endif
 
 void qn_stream_run(const qn_stream *s) {
     int n = abreast[s->n - 1];
     int64_t i = 0;
+#ifdef TWO_WAYS
+    for (; s->n == 1 && i + MOST <= s->panels; i += MOST) run_faster(s, i);
+#endif
     for (; n > 1 && i + n <= s->panels; i += n) run_panels(s, i, n);
     for (; i < s->panels; i++) run_panels(s, i, 1);
 }

@@ -27,6 +27,7 @@ typedef struct qn_stream {
     int n;
     const float *x[QN_STREAM_ROWS];
     float *y[QN_STREAM_ROWS];
+    qn_contest *contest; /* NULL: none */
 } qn_stream;
 #define qn_stream_run QN_K(stream_run)
 void qn_stream_run(const qn_stream *s);

@@ -233,7 +233,7 @@ static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part)
         part -= parts_of(s->n[i], phase);
         workspace += (s->n[i] >> 16) * LINE;
     }
-    qn_cpu_step inner = {.constant = s->constant, .level = s->level, .inner = s->inner};
+    qn_cpu_step inner = {.constant = s->constant, .level = s->level, .inner = s->inner, .contest = s->contest};
     inner.parts[0] = parts_of(s->n[i], 0);
     inner.parts[1] = parts_of(s->n[i], 1);
     inner.packed = s->packed ? (const char *)s->packed + s->n[PRODUCTS + i] : NULL;

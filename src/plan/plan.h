@@ -65,9 +65,10 @@ typedef struct qn_plan_pack {
     qn_val values[QN_PLAN_PACKED]; /* what it is made of; QN_VAL_NONE behind the last */
     size_t bytes;
     void *data;
-    int fresh;      /* holds what the source holds */
-    int waited;     /* a run went by without it */
-    int32_t shared; /* who owns the data: whoever runs schedules, under this number, or (-1) the schedule */
+    int fresh;          /* holds what the source holds */
+    int waited;         /* a run went by without it */
+    qn_contest contest; /* between the ways to read it */
+    int32_t shared;     /* who owns the data: whoever runs schedules, under this number, or (-1) the schedule */
 } qn_plan_pack;
 
 /* What a schedule is made for. */

@@ -24,6 +24,9 @@ typedef enum job {
     JOB_READ_1,
     JOB_READ_2,
     JOB_READ_4,
+    JOB_READ_1_STARTS,
+    JOB_READ_2_STARTS,
+    JOB_READ_4_STARTS,
     JOB_WRITE,
     JOB_WRITE_PAST,
     JOB_COPY,
@@ -51,8 +54,9 @@ typedef struct slice {
 
 /* Bytes of each array that a pass takes, and of all arrays together when the last cache shall hold them. */
 enum { WINDOW = 4 << 20, NEAR_LEAST = 4 << 20, NEAR_MOST = 96 << 20 };
-/* Lines that are asked for before they are read: where results are written as well, and where nothing is but read. */
-enum { AHEAD = 32, SOON = 16, LATER = 128 };
+/* Lines that are asked for before they are read: where results are written as well, and where nothing is but read; lines of a page, and
+ * those it begins with. */
+enum { AHEAD = 32, SOON = 16, LATER = 128, PAGE = 64, PAGE_START = 8 };
 
 typedef struct team {
     pthread_mutex_t gate; /* held until it is known how many came */
@@ -72,8 +76,9 @@ typedef struct team {
 /* ---- The loops ---------------------------------------------------------------------------------------------------- */
 
 /* So many parts of the first array side by side. A machine's own prefetchers are not enough for the last fifteenth, nor is the first
- * cache, which can wait for few lines: the second is asked before it. */
-static inline __attribute__((always_inline)) double read_lines(const slice *s, int streams) {
+ * cache, which can wait for few lines: the second is asked before it, for every line or, `starts`, for the beginnings of pages, where
+ * prefetchers stop. Machines differ in which is faster. */
+static inline __attribute__((always_inline)) double read_lines(const slice *s, int streams, int starts) {
     const line *a = s->a;
     size_t n = s->n / (size_t)streams;
     pack p = {0, 0}, q = p, r = p, t = p;
@@ -81,7 +86,7 @@ static inline __attribute__((always_inline)) double read_lines(const slice *s, i
         for (int k = 0; k < streams; k++) {
             const line *at = a + (size_t)k * n + i;
             __builtin_prefetch(at + SOON);
-            __builtin_prefetch(at + LATER, 0, 2);
+            if (!starts || (uintptr_t)at / sizeof *at % PAGE < PAGE_START) __builtin_prefetch(at + LATER, 0, 2);
             p += at->p;
             q += at->q;
             r += at->r;
@@ -91,9 +96,12 @@ static inline __attribute__((always_inline)) double read_lines(const slice *s, i
     p += q + r + t;
     return p[0] + p[1];
 }
-__attribute__((noinline)) static double read_1(const slice *s) { return read_lines(s, 1); }
-__attribute__((noinline)) static double read_2(const slice *s) { return read_lines(s, 2); }
-__attribute__((noinline)) static double read_4(const slice *s) { return read_lines(s, 4); }
+#define READ(streams)                                                                                            \
+    __attribute__((noinline)) static double read_##streams(const slice *s) { return read_lines(s, streams, 0); } \
+    __attribute__((noinline)) static double starts_##streams(const slice *s) { return read_lines(s, streams, 1); }
+READ(1)
+READ(2)
+READ(4)
 
 static inline __attribute__((always_inline)) void put(pack *to, pack x, int past) {
 #if defined(__x86_64__)
@@ -130,9 +138,11 @@ __attribute__((noinline)) static double triad_past(const slice *s) { return put_
 static const struct {
     double (*run)(const slice *s);
     double arrays; /* it passes over */
-} passes[JOB_FMA] = {[JOB_READ_1] = {read_1, 1},       [JOB_READ_2] = {read_2, 1},         [JOB_READ_4] = {read_4, 1},
-                     [JOB_WRITE] = {write_lines, 1},   [JOB_WRITE_PAST] = {write_past, 1}, [JOB_COPY] = {copy_lines, 2},
-                     [JOB_COPY_PAST] = {copy_past, 2}, [JOB_TRIAD] = {triad_lines, 3},     [JOB_TRIAD_PAST] = {triad_past, 3}};
+} passes[JOB_FMA] = {
+    [JOB_READ_1] = {read_1, 1},          [JOB_READ_2] = {read_2, 1},          [JOB_READ_4] = {read_4, 1},
+    [JOB_READ_1_STARTS] = {starts_1, 1}, [JOB_READ_2_STARTS] = {starts_2, 1}, [JOB_READ_4_STARTS] = {starts_4, 1},
+    [JOB_WRITE] = {write_lines, 1},      [JOB_WRITE_PAST] = {write_past, 1},  [JOB_COPY] = {copy_lines, 2},
+    [JOB_COPY_PAST] = {copy_past, 2},    [JOB_TRIAD] = {triad_lines, 3},      [JOB_TRIAD_PAST] = {triad_past, 3}};
 
 static slice next_window(struct member *m) {
     slice s = {m->part.a + m->next, m->part.b + m->next, m->part.c + m->next, m->window};
@@ -218,7 +228,9 @@ static double better(double a, double b) { return a > b ? a : b; }
 
 static qn_bandwidth bandwidth(team *t, int together, double budget) {
     qn_bandwidth b;
-    for (int i = 0; i < 3; i++) b.read_streams[i] = rate(t, (job)(JOB_READ_1 + i), together, budget);
+    for (int i = 0; i < 3; i++)
+        b.read_streams[i] = better(rate(t, (job)(JOB_READ_1 + i), together, budget),
+                                   rate(t, (job)(JOB_READ_1_STARTS + i), together, budget));
     b.read = better(b.read_streams[0], better(b.read_streams[1], b.read_streams[2]));
     b.write = better(rate(t, JOB_WRITE, together, budget), rate(t, JOB_WRITE_PAST, together, budget));
     b.copy = better(rate(t, JOB_COPY, together, budget), rate(t, JOB_COPY_PAST, together, budget));

@@ -135,6 +135,9 @@ static int *fresh_of(qn_plan *p, qn_plan_pack *pack) {
 static int *waited_of(qn_plan *p, qn_plan_pack *pack) {
     return pack->shared >= 0 ? &p->packs.at[pack->shared].waited : &pack->waited;
 }
+static qn_contest *contest_of(qn_plan *p, qn_plan_pack *pack) {
+    return pack->shared >= 0 ? &p->packs.at[pack->shared].contest : &pack->contest;
+}
 
 /* Whether a copy is left for a later run. One that can wait does so once, because there may be no second run, or the weight may be
  * another one by then; after that a run makes a share of all of them, so that none takes much longer than the others. */
@@ -177,7 +180,9 @@ int qn_plan_packs_fill(qn_plan *p, qn_pool *pool) {
     for (size_t i = 0; i < s->steps.n; i++) {
         qn_plan_step *step = &s->steps.at[i];
         qn_plan_pack *pack = step->packed >= 0 ? &s->packs.at[step->packed] : NULL;
-        if (pack) step->cpu.packed = *fresh_of(p, pack) ? pack->data : NULL;
+        if (!pack) continue;
+        step->cpu.packed = *fresh_of(p, pack) ? pack->data : NULL;
+        step->cpu.contest = contest_of(p, pack);
     }
     return waiting;
 }

@@ -99,9 +99,10 @@ typedef struct qn_shared_pack {
     qn_cpu_pack_fn pack;
     size_t bytes;
     void *data;
-    int fresh;     /* holds what the param holds */
-    int waited;    /* a run went by without it */
-    uint64_t used; /* as a specialisation's */
+    int fresh;          /* holds what the param holds */
+    int waited;         /* a run went by without it */
+    qn_contest contest; /* between the ways to read it */
+    uint64_t used;      /* as a specialisation's */
 } qn_shared_pack;
 
 enum { QN_PLAN_SPECIALS = 8 };
