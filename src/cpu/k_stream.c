@@ -7,12 +7,12 @@
 
 enum { WIDE = QN_GEMM_WIDE, VECTORS = WIDE / VF_N };
 /* Rows whose sums fit the registers beside a line of weights, how many panels go abreast for each number of rows, and which bodies
- * (rows, panels) that takes; bytes before they are read, a line is asked for. AVX2 has four streams with one row, which read as fast as a
- * loop that does nothing else; a model of a Neoverse V1 gives four a tenth. More rows than fit take several passes over a depth of
- * weights: by SHARED bodies, where two panels abreast fit.
+ * (rows, panels) that takes; bytes before they are read, a line is asked for. A model of a Neoverse V1 gives four streams with one row a
+ * tenth. More rows than fit take several passes over a depth of weights: by SHARED bodies, where two panels abreast fit.
  *
- * With AVX-512 and one row there are two ways: two streams of which every line is asked for LATER, or four of which only pages' beginnings
- * are, where machines stop to look ahead by themselves. On one machine the second reads a seventh more, on another the first does. */
+ * x86 has two ways with one row: every line is asked for LATER, two streams at a time with AVX-512 and four with AVX2; or four at a time, of
+ * which only pages' beginnings are, where machines stop to look ahead by themselves. On one machine the second reads a fifth more, on
+ * another the first does. */
 #define MANY_3(DO, ...) DO(1, 2, 1, __VA_ARGS__) DO(2, 2, 1, __VA_ARGS__) DO(3, 2, 1, __VA_ARGS__)
 #define SHARED(DO, ...)
 #if defined(__AVX512F__)
@@ -24,6 +24,7 @@ enum { ROWS = 4, MOST = 4, DEPTH = 64, SOON = QN_SOON, LATER = QN_LATER };
 #undef SHARED
 #define SHARED(DO, ...) DO(2, 2, 2, __VA_ARGS__) DO(3, 2, 2, __VA_ARGS__) DO(4, 2, 2, __VA_ARGS__)
 #elif defined(__AVX2__)
+#define TWO_WAYS 1
 enum { ROWS = 4, MOST = 4, DEPTH = 512, SOON = QN_SOON, LATER = QN_LATER };
 #define ABREAST \
     { 4, 2, 2, 1, 1, 1, 1, 1 }
