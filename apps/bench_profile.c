@@ -212,34 +212,34 @@ static int measure_on(qn_context *off, qn_context *on, const plan *tiny, const p
     return rc;
 }
 
-static int measure_cost(qn_context *off, qn_context *on, const char *folder) {
+static int measure_cost(qn_context *off, qn_context *on, app_profile *profile) {
     plan medium, tiny;
     float small[3][TINY] = {{0}};
-    app_profile profile;
     costs c;
-    if (app_profile_begin(&profile, folder) != APP_OK) return APP_FAILED;
     memset(&medium, 0, sizeof medium);
     memset(&tiny, 0, sizeof tiny);
     make_tiny(&tiny, small);
     int rc = make_medium(&medium);
     if (rc == APP_OK) rc = measure_off(off, on, &tiny, &medium, &c);
-    if (rc == APP_OK) rc = measure_on(off, on, &tiny, &medium, &profile, &c);
-    int written = app_profile_end(&profile);
+    if (rc == APP_OK) rc = measure_on(off, on, &tiny, &medium, profile, &c);
     free(medium.memory);
     free(medium.workspace);
-    if (rc == APP_OK) rc = report(&c);
-    return rc == APP_OK ? written : rc;
+    return rc == APP_OK ? report(&c) : rc;
 }
 
 int bench_profile(int argc, char **argv, const char *folder) {
+    app_profile profile;
+    if (app_profile_begin(&profile, folder) != APP_OK) return APP_FAILED; /* before a minute's work would be lost */
     int trace_rc = APP_OK; /* first, while the process is small: peak memory is the process's */
     if (argc == 2) trace_rc = bench_trace(argv[1]);
     else printf("analyser: not measured; name a trace file to do so\n");
     qn_context *off = NULL, *on = NULL;
     int rc = APP_FAILED;
-    if (qn_context_create(NULL, &off) == QN_OK && qn_context_create(NULL, &on) == QN_OK) rc = measure_cost(off, on, folder);
+    if (qn_context_create(NULL, &off) == QN_OK && qn_context_create(NULL, &on) == QN_OK) rc = measure_cost(off, on, &profile);
     else fprintf(stderr, "quern bench profile: no context could be made\n");
+    int written = app_profile_end(&profile);
     qn_context_destroy(off);
     qn_context_destroy(on);
+    if (rc == APP_OK) rc = written;
     return rc == APP_OK ? trace_rc : rc;
 }

@@ -7,7 +7,7 @@
 typedef struct listener {
     const graph_passes *o;
     double total; /* milliseconds */
-    int failed;
+    int failed, printed;
 } listener;
 
 static qn_status write_out(void *user, const char *text, size_t length) {
@@ -33,6 +33,7 @@ static void after(void *user, const qn_pass_done *done) {
         printf("%-10s %6d changes %8d nodes to %8d %10.3f ms\n", done->pass, done->changed, done->nodes_before, done->nodes_after,
                ms);
     if (!l->o->print_after || (strcmp(l->o->print_after, done->pass) != 0 && strcmp(l->o->print_after, "all") != 0)) return;
+    l->printed = 1;
     printf("# after %s: %d changes\n", done->pass, done->changed);
     if (qn_graph_print(done->graph, write_out, stdout, &error) != QN_OK) {
         fprintf(stderr, "quern graph: %s\n", error.text);
@@ -63,7 +64,7 @@ static int complain_of_pass(const char *name) {
 }
 
 int graph_run_passes(qn_graph **graph, const char *file, const graph_passes *p) {
-    listener l = {p, 0, 0};
+    listener l = {.o = p};
     qn_pass_options o = {.size = sizeof o, .flags = QN_PASS_VERIFY, .skip = p->skip, .note = tell, .done = after, .user = &l};
     qn_graph *better;
     qn_error error;
@@ -90,5 +91,10 @@ int graph_run_passes(qn_graph **graph, const char *file, const graph_passes *p) 
     if (p->time) printf("%-10s %53.3f ms\n", "all", l.total);
     qn_graph_destroy(*graph);
     *graph = better;
+    if (p->print_after && !l.printed) {
+        fprintf(stderr, "quern graph: %s: nothing to print after '%s', which did not run: see --passes and --skip\n", file,
+                p->print_after);
+        return APP_FAILED;
+    }
     return l.failed ? APP_FAILED : APP_OK;
 }

@@ -216,6 +216,9 @@ def pass_names(folder):
         expect(f"'{words[1].split(',')[-1]}'; passes are fold, rewrite, " in done.stderr and not done.stdout, f"{words}: {done.stderr!r}")
     for words in (("--skip", "fuse,neg_neg,same,linear_bias"), ("--print-after", "dce"), ("--print-after", "all")):
         expect("output %1" in run("graph", path, "--passes", "all", *words).stdout, f"{words}")
+    for words in (("fold", "--print-after", "dce"), ("all", "--skip", "dce", "--print-after", "dce")):
+        done = run("graph", path, "--passes", *words, code=1)
+        expect("after 'dce', which did not run" in done.stderr and not done.stdout, f"{words}: {done.stderr!r}")
 
 
 def profile_folder(folder):
@@ -229,6 +232,8 @@ def profile_folder(folder):
         done = run(*words, f"--profile={path}", code=1)
         expect("quern: recording: " in done.stderr and path in done.stderr, f"{words}: {done.stderr!r}")
         expect(done.stdout.count("\n") <= 1, f"{words}: what it did before: {done.stdout!r}")  # a head line of a bench
+    done = run("bench", "profile", path, f"--profile={path}", code=1)
+    expect(done.stderr.count("\n") == 1, f"bench profile looked at its trace before: {done.stderr!r}")
     with open(path, encoding="utf-8") as file:
         expect(file.read() == "kept", "--curve with a folder of no use left the file as it was")
 

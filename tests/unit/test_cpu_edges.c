@@ -5,24 +5,15 @@
 
 #include <quern/quern.h>
 
-#include "cmocka_setup.h"
-#include "cpu/cpu.h"
-#include "run/context.h"
+#include "level_help.h"
 
 enum { MOST = 1 << 16, WORK = 1 << 24 };
 
 static _Alignas(64) unsigned char work[WORK];
 static float source[7][MOST], want[MOST], got[MOST], beside[MOST];
-static uint64_t state;
-static qn_context *reference, *level;
 static qn_pool *pool;
 
-static double draw(void) { /* in [-1, 1) */
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (double)(int64_t)state / 9223372036854775808.0;
-}
+static double draw(void) { return (double)(int64_t)draw_bits() / 9223372036854775808.0; } /* in [-1, 1) */
 
 static qn_tensor tensor(float *data, int rank, const int64_t *shape) {
     qn_tensor t;
@@ -71,21 +62,10 @@ static void compare(qn_op op, int subop, const void *attr, int n_src, const qn_t
     compare(QN_OP_##op, subop, attr, sizeof((const qn_tensor *[]){__VA_ARGS__}) / sizeof(void *), \
             (const qn_tensor *[]){__VA_ARGS__}, y)
 
-static void each_level(void (*check)(void)) {
-    state = 88172645463325252u;
-    qn_context_options plain = {.size = sizeof plain, .flags = QN_CONTEXT_REFERENCE};
-    assert_int_equal(qn_context_create(&plain, &reference), QN_OK);
-    assert_int_equal(qn_context_create(NULL, &level), QN_OK);
+static void each_level_and_thread(void (*check)(void)) {
     assert_int_equal(qn_pool_create(3, &pool), QN_OK);
-    uint32_t have = qn_cpu_levels();
-    for (int l = 0; l < QN_CPU_LEVEL_COUNT; l++) {
-        level->cpu_levels = have & 1u << l;
-        if (level->cpu_levels) check();
-    }
-    level->pool = NULL;
+    each_level(check);
     qn_pool_destroy(pool);
-    qn_context_destroy(level);
-    qn_context_destroy(reference);
 }
 
 static const float odd[] = {NAN, INFINITY, -INFINITY};
@@ -244,35 +224,35 @@ static void check_signals(void) {
 
 static void convolutions_add_nothing_beside_an_image(void **unused) {
     (void)unused;
-    each_level(check_convolutions);
-    each_level(check_turned_convolutions);
-    each_level(check_gradients_of_weights);
+    each_level_and_thread(check_convolutions);
+    each_level_and_thread(check_turned_convolutions);
+    each_level_and_thread(check_gradients_of_weights);
 }
 static void rows_without_a_number_are_nan(void **unused) {
     (void)unused;
-    each_level(check_masked_rows);
+    each_level_and_thread(check_masked_rows);
 }
 static void shares_too_small_for_floats_count(void **unused) {
     (void)unused;
-    each_level(check_small_shares);
+    each_level_and_thread(check_small_shares);
 }
 
 static void infinite_sinks_have_no_share(void **unused) {
     (void)unused;
-    each_level(check_sinks);
+    each_level_and_thread(check_sinks);
 }
 static void gates_are_those_of_the_reference(void **unused) {
     (void)unused;
-    each_level(check_gates);
+    each_level_and_thread(check_gates);
 }
 static void infinite_weights_of_a_channel_are_infinite(void **unused) {
     (void)unused;
-    each_level(check_batch_norms);
+    each_level_and_thread(check_batch_norms);
 }
 static void what_went_nowhere_comes_back_as_nothing(void **unused) {
     (void)unused;
-    each_level(check_resized_gradients);
-    each_level(check_signals);
+    each_level_and_thread(check_resized_gradients);
+    each_level_and_thread(check_signals);
 }
 
 int main(void) {

@@ -5,10 +5,8 @@
 
 #include <quern/quern.h>
 
-#include "cmocka_setup.h"
-#include "cpu/cpu.h"
+#include "level_help.h"
 #include "op/region.h"
-#include "run/context.h"
 #include "tensor/convert.h"
 
 enum { ROWS = 3, WIDE = 601, ROOM = 3 * ROWS * WIDE * 8, WORK = 1 << 20 };
@@ -18,33 +16,25 @@ static const qn_dtype dtypes[] = {QN_DTYPE_F64, QN_DTYPE_I8,  QN_DTYPE_U8,  QN_D
 enum { DTYPES = sizeof dtypes / sizeof dtypes[0], NUMBERS = 7 };
 
 static _Alignas(64) unsigned char source[3][ROOM], want[ROOM], got[ROOM], work[WORK];
-static uint64_t state;
-static qn_context *reference, *level;
-
-static uint64_t draw(void) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    return state ^= state << 17;
-}
 
 /* Any bits, small numbers, and what lies at the ends and beside powers of two. */
 static void fill(qn_dtype dtype, unsigned char *to, size_t bytes) {
     int64_t size = qn_dtype_describe(dtype)->bytes;
     for (size_t i = 0; i + (size_t)size <= bytes; i += (size_t)size) {
-        uint64_t bits = draw();
+        uint64_t bits = draw_bits();
         double real = (double)(int64_t)bits / 1e18;
         float single = (float)real;
         static const double ends[] = {0.0, -0.0, INFINITY, -INFINITY, NAN, 1, -1, 9.3e18, -9.3e18, 0.5};
-        switch (draw() % 5) {
+        switch (draw_bits() % 5) {
         case 0: break;
-        case 1: bits = draw() % 7 - 3; break;
-        case 2: bits = ((uint64_t)1 << draw() % 64) - draw() % 2; break;
+        case 1: bits = draw_bits() % 7 - 3; break;
+        case 2: bits = ((uint64_t)1 << draw_bits() % 64) - draw_bits() % 2; break;
         case 3:
-            bits = ((uint64_t)1 << 60) + ((uint64_t)1 << (draw() % 2 ? 36 : 52)) + draw() % 3 - 1;
+            bits = ((uint64_t)1 << 60) + ((uint64_t)1 << (draw_bits() % 2 ? 36 : 52)) + draw_bits() % 3 - 1;
             break; /* beside ties of floats */
-        default: bits = draw() % 2 ? (uint64_t)INT64_MIN : (uint64_t)INT64_MAX;
+        default: bits = draw_bits() % 2 ? (uint64_t)INT64_MIN : (uint64_t)INT64_MAX;
         }
-        if (draw() % 8 == 0) real = ends[draw() % 10], single = (float)real;
+        if (draw_bits() % 8 == 0) real = ends[draw_bits() % 10], single = (float)real;
         if (dtype == QN_DTYPE_BOOL) bits &= 1;
         if (dtype == QN_DTYPE_F64) memcpy(&bits, &real, 8);
         if (dtype == QN_DTYPE_F32) memcpy(&bits, &single, 4);
@@ -107,20 +97,6 @@ static void compare(qn_op op, int subop, const void *attr, int n_src, const qn_t
 #define COMPARE(op, subop, attr, y, ...)                                                          \
     compare(QN_OP_##op, subop, attr, sizeof((const qn_tensor *[]){__VA_ARGS__}) / sizeof(void *), \
             (const qn_tensor *[]){__VA_ARGS__}, y)
-
-static void each_level(void (*check)(void)) {
-    state = 88172645463325252u;
-    qn_context_options plain = {.size = sizeof plain, .flags = QN_CONTEXT_REFERENCE};
-    assert_int_equal(qn_context_create(&plain, &reference), QN_OK);
-    assert_int_equal(qn_context_create(NULL, &level), QN_OK);
-    uint32_t have = qn_cpu_levels();
-    for (int l = 0; l < QN_CPU_LEVEL_COUNT; l++) {
-        level->cpu_levels = have & 1u << l;
-        if (level->cpu_levels) check();
-    }
-    qn_context_destroy(level);
-    qn_context_destroy(reference);
-}
 
 static void check_pairs(void) {
     static const int ways[][3] = {{0, 0, 0}, {0, 1, 0}, {2, 1, 5}, {3, 4, 4}, {5, 6, 6}, {7, 0, 5}, {4, 2, 6}};
@@ -233,7 +209,7 @@ static void check_programs(void) {
 static void check_products(void) {
     static const int sizes[][3] = {{7, 601, 9}, {5, 66, 70}, {1, 700, 7}, {9, 1, 33}, {70, 20, 3}};
     for (int i = 0; i < 2; i++)
-        for (int k = 0; k < ROOM / 8; k++) ((double *)(void *)source[i])[k] = (double)(int64_t)draw() / 1e18;
+        for (int k = 0; k < ROOM / 8; k++) ((double *)(void *)source[i])[k] = (double)(int64_t)draw_bits() / 1e18;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         for (int way = 0; way < 8; way++) {
             int64_t m = sizes[i][0], k = sizes[i][1], n = sizes[i][2];
@@ -265,7 +241,7 @@ static void check_placed(void) {
             y.shape[1] = wide, y.stride[0] = wide * size;
             COMPARE(pad_back, 0, &at, &y, &g);
         }
-        for (int i = 0; i < ROWS * WIDE; i++) ((int32_t *)(void *)source[1])[i] = (int32_t)(draw() % 3);
+        for (int i = 0; i < ROWS * WIDE; i++) ((int32_t *)(void *)source[1])[i] = (int32_t)(draw_bits() % 3);
         for (int k = 0; k < 3; k++) {
             qn_attr_one_hot at = qn_attr_one_hot_default();
             at.depth = 3, at.axis = k, at.dtype = dtypes[d], at.on = 3, at.off = -2;
