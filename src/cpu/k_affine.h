@@ -22,8 +22,8 @@ void qn_affine_decode(const qn_affine *a, int64_t matrix, int64_t row, int64_t f
 void qn_affine_fetch(const qn_gemm_side *side, int64_t batch, int64_t first, int64_t count, int64_t first_k, int depth,
                      float *panel, int step);
 
-/* Most rows of x that are worth a stream of packed codes (k_affine_few.c), which replaces the large product that is prepared in s when the
- * weights stay and are of a kind it knows. */
+/* Most tokens that are worth a stream of packed codes (k_affine_few.c), which replaces the large product that is prepared in s when the
+ * weights stay and are of a kind it knows; of s->n it takes the first two. */
 enum { QN_AFFINE_FEW = 8 };
 #define qn_affine_few QN_K(affine_few)
 void qn_affine_few(const qn_call *c, qn_cpu_step *s);

@@ -8,6 +8,8 @@
 #include "cpu/k_lanes.h"
 
 enum { ROWS = 32, COLUMNS = 256, PARTS = 8, LINE = 64 };
+/* Numbers of a step that are remembered: parts of the products and bytes of scratch for each, which a step around this one leaves alone. */
+enum { AT_PARTS = 2, AT_SCRATCH };
 
 /* Row `i` of the op. */
 typedef struct places {
@@ -107,9 +109,9 @@ static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part,
         qn_experts_sort(p->ids, p->used, p->rows, p->count, start, list);
         return;
     }
-    int64_t units = p->count * ((p->n + COLUMNS - 1) / COLUMNS), end = qn_cpu_cut(units, s->parts[1], part + 1);
-    char *scratch = (char *)c->workspace + lists_bytes(p) + (size_t)part * (size_t)s->n[0];
-    for (int64_t u = qn_cpu_cut(units, s->parts[1], part); u < end; u++) run_unit(c, p, start, list, u, scratch);
+    int64_t units = p->count * ((p->n + COLUMNS - 1) / COLUMNS), end = qn_cpu_cut(units, s->n[AT_PARTS], part + 1);
+    char *scratch = (char *)c->workspace + lists_bytes(p) + (size_t)part * (size_t)s->n[AT_SCRATCH];
+    for (int64_t u = qn_cpu_cut(units, s->n[AT_PARTS], part); u < end; u++) run_unit(c, p, start, list, u, scratch);
 }
 
 static int prepare(qn_cpu_step *s, const product *p, qn_cpu_run_fn run_op) {
@@ -125,7 +127,8 @@ static int prepare(qn_cpu_step *s, const product *p, qn_cpu_run_fn run_op) {
     s->parts[0] = 1;
     s->parts[1] = qn_cpu_parts(units, 0, flops / 4);
     if (s->parts[1] > PARTS) s->parts[1] = PARTS;
-    s->n[0] = (int64_t)scratch;
+    s->n[AT_PARTS] = s->parts[1];
+    s->n[AT_SCRATCH] = (int64_t)scratch;
     s->workspace = lists_bytes(p) + (size_t)s->parts[1] * scratch;
     return 1;
 }
@@ -221,7 +224,9 @@ static void run_of_codes(const qn_call *c, const qn_cpu_step *s, int phase, int6
 int QN_K(affine_matmul_id)(const qn_call *c, qn_cpu_step *s) {
     qn_affine a;
     product p;
-    return of_codes(c, &a, &p) && prepare(s, &p, run_of_codes);
+    if (!of_codes(c, &a, &p) || !prepare(s, &p, run_of_codes)) return 0;
+    qn_affine_few(c, s);
+    return 1;
 }
 
 /* ---- out_prod_id: the matrix of an expert is the sum over its list of a row of g times a row of b, in the list's order. A tile of a

@@ -94,7 +94,11 @@ QN_INLINE double weights_of(uint32_t dtype, const scores *row, walk *along, int 
         for (i = first; i + 2 * VF_N <= end; i += 2 * VF_N) {
             vf v = vf_exp_below(scores_whole(dtype, &r, i, form, t)),
                w = vf_exp_below(scores_whole(dtype, &r, i + VF_N, form, t));
-            if (to) vf_store(to + i, v), vf_store(to + i + VF_N, w);
+            if (to) {
+                vf_store(to + i, v), vf_store(to + i + VF_N, w);
+                if (dtype == QN_DTYPE_F32)
+                    qn_far_ask((const char *)(to + i) + QN_FAR_AHEAD), qn_far_ask((const char *)(to + i + VF_N) + QN_FAR_AHEAD);
+            }
             run += v;
             other += w;
             if (dtype == QN_DTYPE_F32 && along->waiting) put_waiting(along, i), put_waiting(along, i + VF_N);
