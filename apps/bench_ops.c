@@ -77,7 +77,8 @@ static uint16_t half_of(uint32_t dtype, float v) {
     return (uint16_t)((bits >> 16 & 0x8000u) | size);
 }
 
-/* Floats of 32 bits between -1 and 1, of 16 bits as above; indices in order; blocks of bytes whose scales, f16 or f32, are small. */
+/* Floats of 32 bits between -1 and 1, of 16 bits as above; indices in order; blocks of bytes whose scales are small, but
+ * no smaller than what is normal: a scale of mxfp4 is an exponent, its first byte. */
 static void fill(const qn_tensor *t, const char *name, uint64_t bytes, uint32_t seed) {
     const qn_dtype_info *info = qn_dtype_describe((qn_dtype)t->dtype);
     uint8_t *to = t->data;
@@ -89,7 +90,8 @@ static void fill(const qn_tensor *t, const char *name, uint64_t bytes, uint32_t 
     else if (t->dtype == QN_DTYPE_I8 || t->dtype == QN_DTYPE_U8 || t->dtype == QN_DTYPE_U32)
         for (uint64_t i = 0; i < bytes; i++) to[i] = (uint8_t)next_random(&seed);
     else if (info->block > 1)
-        for (uint64_t i = 0; i < bytes; i++) to[i] = (uint8_t)(next_random(&seed) & 0x3f);
+        for (uint64_t i = 0; i < bytes; i++)
+            to[i] = (uint8_t)(t->dtype == QN_DTYPE_MXFP4 && i % info->bytes == 0 ? 120 : next_random(&seed) & 0x3f);
     else
         for (uint64_t i = 0; i < n; i++) ((uint16_t *)t->data)[i] = half_of(t->dtype, about_normal(&seed) * 0.02f);
 }

@@ -24,7 +24,7 @@ void qn_affine_fetch(const qn_gemm_side *side, int64_t batch, int64_t first, int
 
 /* Most tokens that are worth a stream of packed codes (k_affine_few.c), which replaces the large product that is prepared in s when the
  * weights stay and are of a kind it knows; of s->n it takes the first two. */
-enum { QN_AFFINE_FEW = 8 };
+enum { QN_AFFINE_FEW = 32 };
 #define qn_affine_few QN_K(affine_few)
 void qn_affine_few(const qn_call *c, qn_cpu_step *s);
 

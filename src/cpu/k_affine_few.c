@@ -24,31 +24,25 @@ enum { MOST = ABREAST_ONE };
 
 typedef struct few {
     qn_affine a;
-    const qn_tensor *ids;        /* which matrix each row goes to; NULL: there is but one */
-    int64_t m, used, lines;      /* rows of y, those of a token, rows of x */
-    int64_t matrices, n, groups; /* matrices, rows of one, groups of a row */
-    int64_t panels, panel, lot;  /* panels of a matrix; bytes of a panel, of a group in it */
-    int bits, size;              /* bits of a packed code, bytes of a scale */
+    qn_experts_few rows;
+    int64_t n, groups;          /* rows of a matrix, groups of a row */
+    int64_t panels, panel, lot; /* panels of a matrix; bytes of a panel, of a group in it */
+    int bits, size;             /* bits of a packed code, bytes of a scale */
 } few;
 
 static int describe(const qn_call *c, few *f) {
-    const qn_tensor *x = c->src[0], *y = c->dst[0];
-    int by_expert = c->op == QN_OP_affine_matmul_id;
+    const qn_tensor *x = c->src[0], *y = c->dst[0], *ids = c->op == QN_OP_affine_matmul_id ? c->src[4] : NULL;
     if (!qn_affine_describe(c, 1, &f->a) || !qn_lanes_float(y->dtype) || !qn_cpu_is_dense(x) || !qn_cpu_is_dense(y)) return 0;
     if (f->a.group % 16 || !qn_lanes_float(x->dtype)) return 0; /* decoded by whole vectors */
-    f->ids = by_expert ? c->src[4] : NULL;
+    f->rows = qn_experts_few_of(x, ids, y, ids ? qn_ne(f->a.codes, 2) : 1);
     f->n = qn_ne(y, 0);
-    f->m = qn_tensor_count(y) / f->n;
-    f->used = by_expert ? qn_ne(y, 1) : 1;
-    f->lines = qn_tensor_count(x) / f->a.length;
-    f->matrices = by_expert ? qn_ne(f->a.codes, 2) : 1;
     f->groups = f->a.length / f->a.group;
     f->panels = (f->n + WIDE - 1) / WIDE;
     f->bits = f->a.bits <= 4 ? 4 : 8;
     f->size = f->a.scales->dtype == QN_DTYPE_F32 ? 4 : 2;
     f->lot = 2 * WIDE * f->size + f->a.group * WIDE * f->bits / 8;
     f->panel = f->groups * f->lot;
-    return f->m <= QN_AFFINE_FEW * f->used && f->n >= WIDE && f->matrices < INT32_MAX;
+    return qn_experts_are_few(&f->rows, QN_AFFINE_FEW) && f->n >= WIDE;
 }
 
 /* ---- Packing */
@@ -95,7 +89,7 @@ static void pack_panel(const few *f, int64_t panel, char *to) {
 static void pack(const qn_call *c, const qn_cpu_step *s, void *packed, int64_t part) {
     few f;
     if (!describe(c, &f)) return;
-    int64_t all = f.matrices * f.panels, end = qn_cpu_cut(all, s->pack_parts, part + 1);
+    int64_t all = f.rows.count * f.panels, end = qn_cpu_cut(all, s->pack_parts, part + 1);
     for (int64_t i = qn_cpu_cut(all, s->pack_parts, part); i < end; i++) pack_panel(&f, i, (char *)packed + i * f.panel);
 }
 
@@ -174,42 +168,15 @@ BODIES(8)
 static void (*const streams[2][2][ROWS])(const task *t) = {{ROW_NAMES(one, 4), ROW_NAMES(some, 4)},
                                                            {ROW_NAMES(one, 8), ROW_NAMES(some, 8)}};
 
-/* What a run has in its workspace: which rows of y go to each matrix, and rows of x as floats. */
-typedef struct room {
-    int32_t *start, *list;
-    float *x;
-} room;
-static size_t lists_bytes(const few *f) { return (size_t)((f->matrices + 1 + f->m + 15) / 16) * 64; }
-static room room_of(const qn_call *c, const few *f) {
-    int32_t *start = c->workspace;
-    return (room){start, start + f->matrices + 1, (float *)(void *)((char *)c->workspace + lists_bytes(f))};
-}
-
-/* The row of x that row i of y is made of. */
-static int64_t line_of(const qn_call *c, const few *f, int64_t i) {
-    if (!f->ids) return i;
-    int64_t each = qn_ne(c->src[0], 1);
-    return i / f->used * each + i % f->used % each;
-}
-
-static void sort_rows(const few *f, const room *r) {
-    if (f->ids) {
-        qn_experts_sort(f->ids, f->used, f->m, f->matrices, r->start, r->list);
-        return;
-    }
-    r->start[0] = 0, r->start[1] = (int32_t)f->m;
-    for (int32_t i = 0; i < f->m; i++) r->list[i] = i;
-}
-
 /* Some rows of y, by number, with some panels of a matrix. */
 static void run_rows(const qn_call *c, const few *f, const char *matrix, int64_t first, int64_t end, const int32_t *list,
                      int rows) {
     const qn_tensor *y = c->dst[0];
-    const float *x = room_of(c, f).x;
+    qn_experts_room r = qn_experts_room_of(&f->rows, c->workspace);
     float sums[ROWS * MOST * WIDE];
     int64_t size = y->dtype == QN_DTYPE_F32 ? 4 : 2;
     task t = {.f = f, .sums = sums};
-    for (int j = 0; j < rows; j++) t.x[j] = x + line_of(c, f, list[j]) * f->a.length;
+    for (int j = 0; j < rows; j++) t.x[j] = qn_experts_line(&f->rows, &r, list[j]);
     for (int64_t p = first; p < end;) {
         int abreast = rows == 1 ? ABREAST_ONE : ABREAST, some = end - p >= abreast;
         int panels = some ? abreast : 1;
@@ -223,57 +190,30 @@ static void run_rows(const qn_call *c, const few *f, const char *matrix, int64_t
     }
 }
 
-/* Units [first, end) of every matrix that has rows. */
-static void run_units(const qn_call *c, const few *f, const char *packed, int64_t first, int64_t end) {
-    room r = room_of(c, f);
-    for (int64_t which = 0; which < f->matrices; which++) {
-        const char *matrix = packed + which * f->panels * f->panel;
-        for (int64_t u = r.start[which] < r.start[which + 1] ? first : end; u < end; u++) {
-            int64_t last = (u + 1) * UNIT < f->panels ? (u + 1) * UNIT : f->panels;
-            for (int32_t i = r.start[which]; i < r.start[which + 1]; i += ROWS) {
-                int rows = r.start[which + 1] - i < ROWS ? r.start[which + 1] - i : ROWS;
-                run_rows(c, f, matrix, u * UNIT, last, r.list + i, rows);
-            }
-        }
-    }
+/* A unit of one matrix with all its rows. */
+static void run_unit(const qn_call *c, const few *f, const char *packed, int64_t which, int64_t unit) {
+    qn_experts_room r = qn_experts_room_of(&f->rows, c->workspace);
+    const char *matrix = packed + which * f->panels * f->panel;
+    int64_t last = (unit + 1) * UNIT < f->panels ? (unit + 1) * UNIT : f->panels;
+    for (int32_t i = r.start[which], end = r.start[which + 1]; i < end; i += ROWS)
+        run_rows(c, f, matrix, unit * UNIT, last, r.list + i, end - i < ROWS ? end - i : ROWS);
 }
 
-/* Phases: rows of x as floats, and lists of them; the sums. Without packed weights, which turned out not to stay, the large product. */
 static void run_few(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     few f;
-    if (!s->packed) {
-        for (int64_t i = part; i < s->n[phase]; i += s->parts[phase]) s->wrapped(c, s, phase, i);
-        return;
-    }
-    if (!describe(c, &f)) return;
-    int64_t all = phase == 0 ? f.lines : (f.panels + UNIT - 1) / UNIT;
-    int64_t first = qn_cpu_cut(all, s->parts[phase], part), end = qn_cpu_cut(all, s->parts[phase], part + 1);
-    if (phase == 1) {
-        run_units(c, &f, s->packed, first, end);
-        return;
-    }
-    const qn_tensor *x = c->src[0];
-    room r = room_of(c, &f);
-    int64_t size = x->dtype == QN_DTYPE_F32 ? 4 : 2, k = f.a.length;
-    if (part == 0) sort_rows(&f, &r);
-    for (int64_t i = first; i < end; i++) qn_copy_row(x->dtype, qn_at(x, i * k * size), QN_DTYPE_F32, (char *)(r.x + i * k), k);
+    if (!describe(c, &f) || qn_experts_few_else(&f.rows, c, s, phase, part)) return;
+    int64_t units = (f.panels + UNIT - 1) / UNIT, end = qn_cpu_cut(units, s->parts[1], part + 1);
+    for (int64_t which = 0; which < f.rows.count; which++)
+        for (int64_t u = qn_cpu_cut(units, s->parts[1], part); u < end; u++) run_unit(c, &f, s->packed, which, u);
 }
 
 void qn_affine_few(const qn_call *c, qn_cpu_step *s) {
     const uint32_t weights = 1u << 1 | 1u << 2 | 1u << 3;
     few f;
     if ((s->constant & weights) != weights || !describe(c, &f)) return;
-    size_t bytes = lists_bytes(&f) + (size_t)(f.lines * f.a.length) * sizeof(float);
-    int64_t units = (f.panels + UNIT - 1) / UNIT, panels = f.matrices * f.panels;
-    double busy = (double)(f.m < f.matrices ? f.m : f.matrices); /* matrices that have rows, at most */
-    s->wrapped = s->run;
-    s->n[0] = s->parts[0];
-    s->n[1] = s->parts[1];
-    s->run = run_few;
-    s->name = f.ids ? "streams of affine codes by expert" : "streams of affine codes";
-    s->parts[0] = qn_cpu_parts(f.lines, (double)f.a.length * 8, 0);
-    s->parts[1] = qn_cpu_parts(units, (double)(f.panel * UNIT) * busy, (double)(UNIT * WIDE * f.a.length * f.m * 2));
-    if (s->workspace < bytes) s->workspace = bytes;
+    int64_t panels = f.rows.count * f.panels;
+    qn_experts_few_step(&f.rows, s, run_few, (f.panels + UNIT - 1) / UNIT, (double)(f.panel * UNIT), UNIT * WIDE);
+    s->name = f.rows.ids ? "streams of affine codes by expert" : "streams of affine codes";
     s->pack = pack;
     s->pack_slot = 1;
     s->pack_more = 1u << 2 | 1u << 3;

@@ -189,10 +189,14 @@ static void run_by_expert(const qn_call *c, const qn_cpu_step *s, int phase, int
     run(c, s, phase, part, &p);
 }
 
+void QN_K(experts_few)(const qn_call *c, qn_cpu_step *s); /* k_experts_few.c: a few tokens with experts that stay */
+
 int QN_K(mul_mat_id_floats)(const qn_call *c, qn_cpu_step *s);
 int QN_K(mul_mat_id_floats)(const qn_call *c, qn_cpu_step *s) {
     product p = by_expert(c);
-    return prepare(s, &p, run_by_expert);
+    if (!prepare(s, &p, run_by_expert)) return 0;
+    QN_K(experts_few)(c, s);
+    return 1;
 }
 
 /* ---- affine_matmul_id */
