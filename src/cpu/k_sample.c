@@ -5,10 +5,12 @@
 #include "cpu/k_sort.h"
 #include "cpu/simd/simd_codes.h"
 #include "cpu/simd/simd_math.h"
+#include "cpu/simd/simd_turn.h"
 #include "cpu/simd/simd_wide.h"
 #include "op/threefry.h"
 
 enum { PARTS = 8, HEAP_SHARE = 16 };
+#define EVERY_LANE ((1u << VF_N) - 1)
 
 static int some_of(int64_t n, int64_t first) { return (int)(n - first < VF_N ? n - first : VF_N); }
 
@@ -55,6 +57,7 @@ static vf fractions(uint32_t row, vu index, qn_words key) {
     static const unsigned turns[8] = {13, 15, 26, 6, 17, 29, 16, 24};
     const uint32_t keys[3] = {key.a, key.b, key.a ^ key.b ^ 0x1BD11BDAu};
     vu a = (vu)vi_set1((int32_t)(row + key.a)), b = index + key.b;
+    QN_UNROLL
     for (unsigned round = 0; round < 20; round++) {
         a += b;
         b = turned(b, turns[round % 8]) ^ a;
@@ -83,8 +86,9 @@ static double exact_score(const draw *d, int64_t i) {
     return (x == d->top ? 0 : (x - d->top) / d->t) - log(-log(u > 1e-30 ? u : 1e-30));
 }
 
-/* f32 scores are off by less than this: of what can win, logits lie within 22 temperatures of the largest. */
-static const float MARGIN = 1e-3f;
+/* f32 scores are off by less than MARGIN: of what can win, logits lie within 22 temperatures of the largest. No noise is above MOST_NOISE,
+ * for fractions have 24 bits; so most logits of a row are too low to win, whatever theirs is. */
+static const float MARGIN = 1e-3f, MOST_NOISE = 16.65f;
 
 /* Index of the largest logit plus noise, the lowest on ties. */
 static int64_t draw_one(const draw *d, float *score) {
@@ -94,11 +98,15 @@ static int64_t draw_one(const draw *d, float *score) {
         int32_t t[VF_N] = {0};
         int some = some_of(d->n, i);
         vi at = vi_lanes() + (int32_t)i;
+        vf x = vf_loadn(d->x + i, some), far = vf_select(x == top, vf_zero(), (x - top) * by);
+        if (vi_signs(far + vf_set1(MOST_NOISE) < best) == EVERY_LANE) {
+            vf_storen(score + i, vf_set1(-INFINITY), some);
+            continue;
+        }
         if (d->index) {
             memcpy(t, d->index + i, (size_t)some * sizeof *t);
             memcpy(&at, t, sizeof at);
         }
-        vf x = vf_loadn(d->x + i, some), far = vf_select(x == top, vf_zero(), (x - top) * by);
         vf u = vf_max(fractions(d->row, (vu)at, d->key), least);
         vf s = far - vf_log(vf_zero() - vf_log(u));
         vf_storen(score + i, s, some);
@@ -108,12 +116,15 @@ static int64_t draw_one(const draw *d, float *score) {
     float near = vf_most(best) - MARGIN;
     int64_t chosen = -1;
     double most = -INFINITY;
-    for (int64_t i = 0; i < d->n; i++) {
-        if (score[i] < near) continue;
-        double s = exact_score(d, i);
-        if (s > most || (s == most && index_of(d, i) < chosen)) {
-            most = s;
-            chosen = index_of(d, i);
+    for (int64_t first = 0; first < d->n; first += VF_N) {
+        int some = some_of(d->n, first);
+        if (vi_signs(vf_loadn(score + first, some) < vf_set1(near)) == EVERY_LANE) continue;
+        for (int64_t i = first; i < first + some; i++) {
+            double s = score[i] < near ? -INFINITY : exact_score(d, i);
+            if (s > most || (s == most && s > -INFINITY && index_of(d, i) < chosen)) {
+                most = s;
+                chosen = index_of(d, i);
+            }
         }
     }
     return chosen < 0 ? 0 : chosen;
