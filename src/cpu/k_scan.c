@@ -12,8 +12,11 @@
 typedef struct form {
     int64_t outer, n, inner;
     int product, reverse, exclusive;
-    int past; /* y goes past the caches where whole squares do */
+    int past; /* y goes past the caches where whole squares do, and columns */
 } form;
+
+/* Columns that go abreast, so that memory is read by more than a line at a time: many, unless that leaves too few units for threads. */
+enum { ABREAST = 256, ABREAST_LEAST = 64, UNITS = 16 };
 
 _Static_assert(offsetof(qn_attr_scan, exclusive) == offsetof(qn_attr_scan_back, exclusive), "shared attributes");
 
@@ -48,11 +51,19 @@ static running start_of(const form *f) {
     return (running){one, one};
 }
 
-static void scan_columns(const form *f, const float *x, float *y, int some) {
-    running now = start_of(f);
+static int some_of(int columns, int first) { return columns - first < VF_N ? columns - first : VF_N; }
+
+static void scan_columns(const form *f, const float *x, float *y, int columns) {
+    running now[ABREAST / VF_N];
+    for (int v = 0; v * VF_N < columns; v++) now[v] = start_of(f);
     for (int64_t k = 0; k < f->n; k++) {
         int64_t at = (f->reverse ? f->n - 1 - k : k) * f->inner;
-        vf_storen(y + at, step(f, &now, vf_loadn(x + at, some)), some);
+        for (int i = 0; i < columns; i += VF_N) {
+            int some = some_of(columns, i);
+            vf v = step(f, now + i / VF_N, vf_loadn(x + at + i, some));
+            if (f->past) qn_past_store(y + at + i, v);
+            else vf_storen(y + at + i, v, some);
+        }
     }
 }
 
@@ -119,16 +130,20 @@ static void scan_rows(const form *f, const float *x, float *y, int some) {
     }
 }
 
+static int64_t most_of(const form *f) {
+    return f->inner == 1 ? VF_N : f->outer * ((f->inner + ABREAST - 1) / ABREAST) < UNITS ? ABREAST_LEAST : ABREAST;
+}
 static int64_t units_of(const form *f) {
-    return f->inner == 1 ? (f->outer + VF_N - 1) / VF_N : f->outer * ((f->inner + VF_N - 1) / VF_N);
+    int64_t most = most_of(f);
+    return f->inner == 1 ? (f->outer + most - 1) / most : f->outer * ((f->inner + most - 1) / most);
 }
 
-/* Where unit u begins; *some is how many of its lanes there are. */
+/* Where unit u begins; *some is how many rows or columns it has. */
 static int64_t unit_at(const form *f, int64_t u, int *some) {
-    int64_t wide = (f->inner + VF_N - 1) / VF_N, first = (f->inner == 1 ? u : u % wide) * VF_N;
+    int64_t most = most_of(f), across = (f->inner + most - 1) / most, first = (f->inner == 1 ? u : u % across) * most;
     int64_t left = (f->inner == 1 ? f->outer : f->inner) - first;
-    *some = (int)(left < VF_N ? left : VF_N);
-    return f->inner == 1 ? first * f->n : u / wide * f->n * f->inner + first;
+    *some = (int)(left < most ? left : most);
+    return f->inner == 1 ? first * f->n : u / across * f->n * f->inner + first;
 }
 
 static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
@@ -137,7 +152,7 @@ static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part)
     float *y = (float *)(void *)qn_at(c->dst[0], 0);
     int64_t u = qn_cpu_cut(units_of(&f), s->parts[0], part);
     (void)phase;
-    f.past = f.inner == 1 && f.n % VF_N == 0 && (uintptr_t)y % sizeof(vf) == 0 && qn_past_is(c->dst[0], c->src, 1);
+    f.past = (f.inner == 1 ? f.n : f.inner) % VF_N == 0 && (uintptr_t)y % sizeof(vf) == 0 && qn_past_is(c->dst[0], c->src, 1);
     for (int64_t end = qn_cpu_cut(units_of(&f), s->parts[0], part + 1); u < end; u++) {
         int some;
         int64_t at = unit_at(&f, u, &some);
@@ -152,7 +167,7 @@ static int by_lanes(const qn_call *c, qn_cpu_step *s) {
     form f = form_of(c);
     if (f.inner == 1 && f.outer < VF_N / 2) return 0; /* few rows: lanes would be empty */
     return qn_cpu_by_rows(s, f.inner == 1 ? "scan of turned rows" : "scan of columns", run, units_of(&f),
-                          8.0 * (double)f.n * VF_N, 4.0 * (double)f.n * VF_N);
+                          8.0 * (double)f.n * (double)most_of(&f), 4.0 * (double)f.n * (double)most_of(&f));
 }
 
 /* ---- f64, and integers, which are exact and saturate: a chain for each column, a row being one. Of f32 what has too few rows for
@@ -275,13 +290,16 @@ typedef struct back {
     vf later;        /* the g behind */
 } back;
 
-QN_INLINE vf step_back(const form *f, back *b, vf x, vf g, const double *before) {
+QN_INLINE vf add_back(const form *f, back *b, vf g) {
     vf up = f->exclusive ? b->later : g;
     b->later = g;
-    if (!f->product) {
-        b->h = (running){b->h.low + vd_low(up), b->h.high + vd_high(up)};
-        return vf_of_wide(b->h.low, b->h.high);
-    }
+    b->h = (running){b->h.low + vd_low(up), b->h.high + vd_high(up)};
+    return vf_of_wide(b->h.low, b->h.high);
+}
+
+QN_INLINE vf multiply_back(const form *f, back *b, vf x, vf g, const double *before) {
+    vf up = f->exclusive ? b->later : g;
+    b->later = g;
     b->h = (running){vd_fma(b->next.low, b->h.low, vd_low(up)), vd_fma(b->next.high, b->h.high, vd_high(up))};
     b->next = (running){vd_low(x), vd_high(x)};
     return vf_of_wide(vd_load(before) * b->h.low, vd_load(before + VF_N / 2) * b->h.high);
@@ -296,15 +314,30 @@ static void remember(running *now, vf x, double *before) {
 static back back_start(void) { return (back){{vd_zero(), vd_zero()}, {vd_zero(), vd_zero()}, vf_zero()}; }
 
 /* Positions p count in the direction of the scan; what is remembered lies in their order. */
-static void columns_back(const form *f, const float *g, const float *x, float *dx, int some, double *before) {
+static void products_back(const form *f, const float *g, const float *x, float *dx, int some, double *before) {
     running now = start_of(f);
     back b = back_start();
-    for (int64_t p = 0; f->product && p < f->n; p++)
+    for (int64_t p = 0; p < f->n; p++)
         remember(&now, vf_loadn(x + (f->reverse ? f->n - 1 - p : p) * f->inner, some), before + p * VF_N);
     for (int64_t p = f->n - 1; p >= 0; p--) {
         int64_t at = (f->reverse ? f->n - 1 - p : p) * f->inner;
-        vf one = f->product ? vf_loadn(x + at, some) : vf_zero();
-        vf_storen(dx + at, step_back(f, &b, one, vf_loadn(g + at, some), before ? before + p * VF_N : NULL), some);
+        vf_storen(dx + at, multiply_back(f, &b, vf_loadn(x + at, some), vf_loadn(g + at, some), before + p * VF_N), some);
+    }
+}
+
+static void columns_back(const form *f, const float *g, const float *x, float *dx, int columns, double *before) {
+    back b[ABREAST / VF_N];
+    for (int i = 0; f->product && i < columns; i += VF_N) products_back(f, g + i, x + i, dx + i, some_of(columns, i), before);
+    if (f->product) return;
+    for (int v = 0; v * VF_N < columns; v++) b[v] = back_start();
+    for (int64_t p = f->n - 1; p >= 0; p--) {
+        int64_t at = (f->reverse ? f->n - 1 - p : p) * f->inner;
+        for (int i = 0; i < columns; i += VF_N) {
+            int some = some_of(columns, i);
+            vf v = add_back(f, b + i / VF_N, vf_loadn(g + at + i, some));
+            if (f->past) qn_past_store(dx + at + i, v);
+            else vf_storen(dx + at + i, v, some);
+        }
     }
 }
 
@@ -324,7 +357,7 @@ static void rows_back(const form *f, const float *g, const float *x, float *dx, 
         load_square(g + at, f->n, some, many, up);
         for (int i = many - 1; i >= 0; i--) {
             int k = f->reverse ? many - 1 - i : i;
-            up[k] = step_back(f, &b, f->product ? r[k] : up[k], up[k], before ? before + (first + i) * VF_N : NULL);
+            up[k] = f->product ? multiply_back(f, &b, r[k], up[k], before + (first + i) * VF_N) : add_back(f, &b, up[k]);
         }
         store_square(dx + at, f->n, some, many, up);
     }
@@ -337,11 +370,13 @@ static void run_back(const qn_call *c, const qn_cpu_step *s, int phase, int64_t 
     double *before = f.product ? (double *)c->workspace + part * f.n * VF_N : NULL;
     int64_t u = qn_cpu_cut(units_of(&f), s->parts[0], part);
     (void)phase;
+    f.past = f.inner % VF_N == 0 && !f.product && (uintptr_t)dx % sizeof(vf) == 0 && qn_past_is(c->dst[0], c->src, 2);
     for (int64_t end = qn_cpu_cut(units_of(&f), s->parts[0], part + 1); u < end; u++) {
         int some;
         int64_t at = unit_at(&f, u, &some);
         (f.inner == 1 ? rows_back : columns_back)(&f, g + at, x + at, dx + at, some, before);
     }
+    if (f.past) qn_past_end();
 }
 
 int QN_K(scan_back)(const qn_call *c, qn_cpu_step *s) {
@@ -350,7 +385,7 @@ int QN_K(scan_back)(const qn_call *c, qn_cpu_step *s) {
     form f = form_of(c);
     if (!qn_cpu_is_dense(dx) || (f.inner == 1 && f.outer < VF_N / 2)) return 0;
     qn_cpu_by_rows(s, f.inner == 1 ? "scan_back of turned rows" : "scan_back of columns", run_back, units_of(&f),
-                   12.0 * (double)f.n * VF_N, 8.0 * (double)f.n * VF_N);
+                   12.0 * (double)f.n * (double)most_of(&f), 8.0 * (double)f.n * (double)most_of(&f));
     if (!f.product) return 1;
     int64_t each = f.n * VF_N * (int64_t)sizeof(double), most = REMEMBERED / each;
     if (most < 1) return 0;
