@@ -15,8 +15,9 @@ typedef struct form {
     int past; /* y goes past the caches where whole squares do, and columns */
 } form;
 
-/* Columns that go abreast, so that memory is read by more than a line at a time: many, unless that leaves too few units for threads. */
-enum { ABREAST = 256, ABREAST_LEAST = 64, UNITS = 16 };
+/* Columns that go abreast, so that memory is read by more than a line at a time: many, unless that leaves too few units for threads. Rows
+ * ahead of which lines are asked for, which matters most on the way back: machines look ahead less well downwards. */
+enum { ABREAST = 256, ABREAST_LEAST = 64, UNITS = 16, ROWS_AHEAD = 4 };
 
 _Static_assert(offsetof(qn_attr_scan, exclusive) == offsetof(qn_attr_scan_back, exclusive), "shared attributes");
 
@@ -60,6 +61,7 @@ static void scan_columns(const form *f, const float *x, float *y, int columns) {
         int64_t at = (f->reverse ? f->n - 1 - k : k) * f->inner;
         for (int i = 0; i < columns; i += VF_N) {
             int some = some_of(columns, i);
+            __builtin_prefetch(x + at + i + (f->reverse ? -ROWS_AHEAD : ROWS_AHEAD) * f->inner, 0, 3);
             vf v = step(f, now + i / VF_N, vf_loadn(x + at + i, some));
             if (f->past) qn_past_store(y + at + i, v);
             else vf_storen(y + at + i, v, some);
@@ -77,9 +79,9 @@ static void store_square(float *y, int64_t n, int some, int many, vf *r) {
     for (int i = 0; i < some; i++) vf_storen(y + i * n, r[i], many);
 }
 
-/* Sums of a whole square never leave the registers. */
-QN_INLINE void sum_square(int reverse, int exclusive, const form *f, const float *x, float *y, running *sums) {
-    const form plain = {.exclusive = exclusive};
+/* What runs along a whole square never leaves the registers. */
+QN_INLINE void run_square(int product, int reverse, int exclusive, const form *f, const float *x, float *y, running *sums) {
+    const form plain = {.product = product, .exclusive = exclusive};
     running now = *sums;
     vf r[VF_N];
     QN_UNROLL
@@ -101,17 +103,27 @@ QN_INLINE void sum_square(int reverse, int exclusive, const form *f, const float
     }
 }
 typedef void (*square_fn)(const form *f, const float *x, float *y, running *sums);
-#define SQUARE(name, reverse, exclusive) \
-    static void name(const form *f, const float *x, float *y, running *sums) { sum_square(reverse, exclusive, f, x, y, sums); }
-SQUARE(sum_on, 0, 0)
-SQUARE(sum_before, 0, 1)
-SQUARE(sum_back, 1, 0)
-SQUARE(sum_behind, 1, 1)
+#define SQUARE(name, product, reverse, exclusive)                              \
+    static void name(const form *f, const float *x, float *y, running *sums) { \
+        run_square(product, reverse, exclusive, f, x, y, sums);                \
+    }
+#define SQUARES(name, by)           \
+    SQUARE(name##_on, by, 0, 0)     \
+    SQUARE(name##_before, by, 0, 1) \
+    SQUARE(name##_back, by, 1, 0)   \
+    SQUARE(name##_behind, by, 1, 1)
+SQUARES(sum, 0)
+SQUARES(product, 1)
+#define OF(name)                                                   \
+    {                                                              \
+        {name##_on, name##_before}, { name##_back, name##_behind } \
+    }
+/* By product, reverse, exclusive. */
+static const square_fn squares[2][2][2] = {OF(sum), OF(product)};
 
 /* Up to VF_N rows; a square of them at a time. */
 static void scan_rows(const form *f, const float *x, float *y, int some) {
-    static const square_fn squares[2][2] = {{sum_on, sum_before}, {sum_back, sum_behind}};
-    square_fn whole = f->product || some < VF_N ? NULL : squares[f->reverse != 0][f->exclusive != 0];
+    square_fn whole = some < VF_N ? NULL : squares[f->product != 0][f->reverse != 0][f->exclusive != 0];
     running now = start_of(f);
     for (int64_t first = 0; first < f->n; first += VF_N) {
         vf r[VF_N];
@@ -334,6 +346,7 @@ static void columns_back(const form *f, const float *g, const float *x, float *d
         int64_t at = (f->reverse ? f->n - 1 - p : p) * f->inner;
         for (int i = 0; i < columns; i += VF_N) {
             int some = some_of(columns, i);
+            __builtin_prefetch(g + at + i + (f->reverse ? ROWS_AHEAD : -ROWS_AHEAD) * f->inner, 0, 3);
             vf v = add_back(f, b + i / VF_N, vf_loadn(g + at + i, some));
             if (f->past) qn_past_store(dx + at + i, v);
             else vf_storen(dx + at + i, v, some);
