@@ -310,38 +310,42 @@ static lane_form lane_form_of(const qn_call *c) {
     return f;
 }
 
-enum { WIDE = 4 * VF_N };
+/* Lanes that are walked abreast: many, so that memory is read by more than a line at a time, unless that leaves too few units. */
+enum { WIDE = 256, WIDE_LEAST = 64, ENOUGH = 16 };
+static int64_t wide_of(const lane_form *f) { return f->outer * ((f->inner + WIDE - 1) / WIDE) < ENOUGH ? WIDE_LEAST : WIDE; }
 
-/* Up to WIDE lanes side by side, whose elements are `inner` apart. */
+/* Up to WIDE lanes side by side, whose elements are `inner` apart. The first NaN stays, for nothing is taken in its place. */
 static void best_of_lanes(const float *x, const lane_form *f, int64_t some, float sign, int32_t *to) {
-    vf turn = vf_set1(sign), best[4];
-    vi at[4];
-    int32_t lanes[WIDE];
-    int vectors = (int)((some + VF_N - 1) / VF_N);
-    for (int64_t i = 0; i < f->n; i++, x += f->inner) {
-        vi now = vi_set1((int32_t)i);
-        for (int k = 0; k < vectors; k++) {
-            int64_t left = some - k * VF_N;
-            vf v = (left < VF_N ? vf_loadn(x + k * VF_N, (int)left) : vf_load(x + k * VF_N)) * turn;
-            vi take = i == 0 ? vi_set1(-1) : ((v > best[k]) | (v != v)) & ~(best[k] != best[k]);
-            best[k] = i == 0 ? v : vf_select(take, v, best[k]);
-            at[k] = i == 0 ? now : (now & take) | (at[k] & ~take);
+    vf turn = vf_set1(sign);
+    float best[WIDE], places[WIDE] = {0}; /* places are bits */
+    for (int64_t k = 0; k < WIDE; k++) best[k] = k < some ? x[k] * sign : 0;
+    for (int64_t i = 1; i < f->n; i++) {
+        vf now = vf_of_bits(vi_set1((int32_t)i));
+        x += f->inner;
+        for (int64_t k = 0; k < some; k += VF_N) {
+            __builtin_prefetch(x + f->inner + k, 0, 3);
+            vf v = vf_loadn(x + k, some - k < VF_N ? (int)(some - k) : VF_N) * turn, so_far = vf_load(best + k);
+            vi take = ~(v <= so_far) & (so_far == so_far);
+            vf_store(best + k, vf_select(take, v, so_far));
+            vf_store(places + k, vf_select(take, now, vf_load(places + k)));
         }
     }
-    memcpy(lanes, at, (size_t)vectors * sizeof *at);
-    memcpy(to, lanes, (size_t)some * sizeof *to);
+    memcpy(to, places, (size_t)some * sizeof *to);
 }
 
-static int64_t lane_units(const lane_form *f) { return f->inner == 1 ? f->outer : f->outer * ((f->inner + WIDE - 1) / WIDE); }
+static int64_t lane_units(const lane_form *f) {
+    int64_t wide = wide_of(f);
+    return f->inner == 1 ? f->outer : f->outer * ((f->inner + wide - 1) / wide);
+}
 
 static void run_arg_reduce(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     lane_form f = lane_form_of(c);
     const float *x = (const float *)(const void *)qn_at(c->src[0], 0), sign = c->subop == QN_ARG_REDUCE_max ? 1 : -1;
     int32_t *y = (int32_t *)(void *)qn_at(c->dst[0], 0);
-    int64_t wide = (f.inner + WIDE - 1) / WIDE, u = qn_cpu_cut(lane_units(&f), s->parts[0], part);
+    int64_t wide = wide_of(&f), across = (f.inner + wide - 1) / wide, u = qn_cpu_cut(lane_units(&f), s->parts[0], part);
     (void)phase;
     for (int64_t end = qn_cpu_cut(lane_units(&f), s->parts[0], part + 1); u < end; u++) {
-        int64_t o = u / wide, i = u % wide * WIDE, some = f.inner - i < WIDE ? f.inner - i : WIDE;
+        int64_t o = u / across, i = u % across * wide, some = f.inner - i < wide ? f.inner - i : wide;
         if (f.inner == 1) y[u] = (int32_t)first_best(x + u * f.n, f.n, sign);
         else best_of_lanes(x + o * f.n * f.inner + i, &f, some, sign, y + o * f.inner + i);
     }
