@@ -2,6 +2,7 @@
  *
  * A scan whose channels have one row of states each runs with channels along the lanes: nothing is summed across lanes, and every e^x
  * is a vector of them. Where a head has many channels that decay alike, they are rows of a matrix state. */
+#include "cpu/k_past.h"
 #include "cpu/k_state_turned.h"
 #include "cpu/simd/simd_act.h"
 
@@ -64,7 +65,10 @@ static void join_rows(const conv *v, int64_t row, int64_t rows, float *to) {
         for (int64_t r = 0; r < rows; r++) join(v, row + r, 0, n, to + r * n);
 }
 
-/* A square of up to VF_N channels by as many steps. */
+enum { WIDE = 4 * VF_N }; /* channels, and steps, whose lines are read and written together */
+
+/* A square of up to VF_N channels by as many steps. What the block behind reads is asked for, and where the next square but one writes: no
+ * machine follows so many rows by itself. */
 static void conv_square(const conv *v, int64_t seq, int64_t channel, int some, int64_t t, int steps, int silu) {
     vf r[VF_N];
     for (int i = 0; i < VF_N; i++) {
@@ -75,6 +79,7 @@ static void conv_square(const conv *v, int64_t seq, int64_t channel, int some, i
         const float *x = t < v->before ? seam : v->x + row * v->samples + t - v->before;
         if (t < v->before) join(v, row, t, steps + v->taps - 1, seam);
         const float *w = v->w + (channel + i) * v->taps;
+        __builtin_prefetch(t + WIDE < v->steps ? x + WIDE : x - t + WIDE * v->samples, 0, 3);
         if (steps == VF_N)
             for (int64_t j = 0; j < v->taps; j++) r[i] = vf_fma(vf_load(x + j), vf_set1(w[j]), r[i]);
         else
@@ -83,6 +88,7 @@ static void conv_square(const conv *v, int64_t seq, int64_t channel, int some, i
     }
     vf_turn(r);
     float *to = v->y + (seq * v->steps + t) * v->channels + channel;
+    for (int i = 0; i < VF_N; i++) qn_far_ask((const char *)(to + 2 * VF_N + i * v->channels));
     for (int i = 0; i < steps; i++, to += v->channels) vf_storen(to, r[i], some);
 }
 
@@ -100,20 +106,17 @@ static void conv_one(const conv *v, int64_t seq, int64_t channel, int silu) {
     vf_store(v->y + row, silu ? f_silu(r[0]) : r[0]);
 }
 
-enum { WIDE = 4 * VF_N }; /* channels, and steps, whose lines are read and written together */
-
-/* Channels [channel, end) of a sequence at steps from t on. */
+/* Channels [channel, end) of a sequence at steps from t on. Squares that write neighbours follow each other: a line of y that two of
+ * them share is still near then, and steps of y lie whole pages apart. */
 static void conv_block(const conv *v, int64_t seq, int64_t channel, int64_t end, int64_t t) {
     int64_t last = v->steps < t + WIDE ? v->steps : t + WIDE;
-    for (; channel < end; channel += VF_N) {
-        int some = (int)(end - channel < VF_N ? end - channel : VF_N);
-        if (v->steps == 1 && some == VF_N && (v->taps & (v->taps - 1)) == 0) {
-            conv_one(v, seq, channel, v->state != NULL);
-            continue;
+    int ones = v->steps == 1 && (v->taps & (v->taps - 1)) == 0;
+    for (int64_t k = t; k < last; k += VF_N)
+        for (int64_t i = channel; i < end; i += VF_N) {
+            int some = (int)(end - i < VF_N ? end - i : VF_N), steps = (int)(last - k < VF_N ? last - k : VF_N);
+            if (ones && some == VF_N) conv_one(v, seq, i, v->state != NULL);
+            else conv_square(v, seq, i, some, k, steps, v->state != NULL);
         }
-        for (int64_t k = t; k < last; k += VF_N)
-            conv_square(v, seq, channel, some, k, (int)(last - k < VF_N ? last - k : VF_N), v->state != NULL);
-    }
 }
 
 static void run_conv(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
