@@ -248,21 +248,31 @@ static kept kept_of(const qn_call *c, int64_t row, int64_t n) {
 static void run_diagonal(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     const qn_tensor *a = c->op == QN_OP_attention_mask ? NULL : c->src[0], *y = c->dst[0];
     int64_t size = qn_op_dtype_bytes(y->dtype);
+    int past = a && qn_past_is(y, c->src, 1);
     char value[16];
+    tile t;
     qn_rows it;
     (void)phase;
     qn_store_one((qn_dtype)y->dtype, value, !a || c->op == QN_OP_diag_mask_inf ? -INFINITY : 0);
+    make_tile(&t, value, size);
     EACH_ROW(it, y) {
         char *to = qn_row(&it, y);
         const char *from = a ? qn_row(&it, a) : to;
         kept k = kept_of(c, y->rank > 1 ? it.index[y->rank - 2] : 0, it.n);
         if (k.end > it.n) k.end = it.n;
         if (k.first > k.end) k.first = k.end;
+        if (past) {
+            fill_past(&t, to, k.first);
+            qn_past_copy(to + k.first * size, from + k.first * size, (k.end - k.first) * size, from + it.n * size);
+            fill_past(&t, to + k.end * size, it.n - k.end);
+            continue;
+        }
         if (!a) memset(to + k.first * size, 0, (size_t)((k.end - k.first) * size));
         if (to != from) memcpy(to + k.first * size, from + k.first * size, (size_t)((k.end - k.first) * size));
         fill_row(to, value, size, k.first);
         fill_row(to + k.end * size, value, size, it.n - k.end);
     }
+    if (past) qn_past_end();
 }
 
 static int prepare_diagonal(const qn_call *c, qn_cpu_step *s, const char *name) {
