@@ -113,29 +113,29 @@ int QN_K(cross_entropy_loss_back)(const qn_call *c, qn_cpu_step *s) {
 
 /* ---- Divergence from a teacher, in double: where both agree little is left of large terms */
 
-/* ln of the sum of e^(x / t) over a row. */
-static double log_sum_at(const float *x, int64_t n, double t) {
-    double most = (double)row_most(x, n) / t, sum = 0;
+/* ln of the sum of e^(x by) over a row. */
+static double log_sum_at(const float *x, int64_t n, double by) {
+    double most = (double)row_most(x, n) * by, sum = 0;
     vd low = vd_zero(), high = vd_zero();
     int64_t i = 0;
     for (; i + VF_N <= n; i += VF_N) {
         vf v = vf_load(x + i);
-        low += vd_exp(vd_low(v) / t - most);
-        high += vd_exp(vd_high(v) / t - most);
+        low += vd_exp(vd_low(v) * by - most);
+        high += vd_exp(vd_high(v) * by - most);
     }
-    for (; i < n; i++) sum += exp((double)x[i] / t - most);
+    for (; i < n; i++) sum += exp((double)x[i] * by - most);
     return most + log(sum + vd_sum(low + high));
 }
 
 /* p (ln p - ln q) where the teacher has a p. */
-static vd divergence(vd x, vd z, double t, double x_sum, double z_sum) {
-    vd ln_p = z / t - z_sum, p = vd_exp(ln_p);
-    return vd_select(p == vd_zero(), vd_zero(), p * (ln_p - (x / t - x_sum)));
+static vd divergence(vd x, vd z, double by, double x_sum, double z_sum) {
+    vd ln_p = z * by - z_sum, p = vd_exp(ln_p);
+    return vd_select(p == vd_zero(), vd_zero(), p * (ln_p - (x * by - x_sum)));
 }
 
 static void run_kl(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     int64_t n = s->n[0], rows = s->n[1];
-    double *each = c->workspace, sum = 0, t = (double)((const qn_attr_kl_loss *)c->attr)->temperature;
+    double *each = c->workspace, sum = 0, by = 1 / (double)((const qn_attr_kl_loss *)c->attr)->temperature;
     if (phase == 1) {
         for (int64_t r = 0; r < rows; r++) sum += each[r];
         *(float *)(void *)qn_at(c->dst[0], 0) = (float)(sum / (double)rows);
@@ -143,17 +143,17 @@ static void run_kl(const qn_call *c, const qn_cpu_step *s, int phase, int64_t pa
     }
     for (int64_t r = qn_cpu_cut(rows, s->parts[0], part); r < qn_cpu_cut(rows, s->parts[0], part + 1); r++) {
         const float *x = floats(c->src[0]) + r * n, *z = floats(c->src[1]) + r * n;
-        double x_sum = log_sum_at(x, n, t), z_sum = log_sum_at(z, n, t), rest = 0;
+        double x_sum = log_sum_at(x, n, by), z_sum = log_sum_at(z, n, by), rest = 0;
         vd low = vd_zero(), high = vd_zero();
         int64_t i = 0;
         for (; i + VF_N <= n; i += VF_N) {
             vf a = vf_load(x + i), b = vf_load(z + i);
-            low += divergence(vd_low(a), vd_low(b), t, x_sum, z_sum);
-            high += divergence(vd_high(a), vd_high(b), t, x_sum, z_sum);
+            low += divergence(vd_low(a), vd_low(b), by, x_sum, z_sum);
+            high += divergence(vd_high(a), vd_high(b), by, x_sum, z_sum);
         }
         for (; i < n; i++) {
-            double ln_p = (double)z[i] / t - z_sum, p = exp(ln_p);
-            if (p != 0) rest += p * (ln_p - ((double)x[i] / t - x_sum));
+            double ln_p = (double)z[i] * by - z_sum, p = exp(ln_p);
+            if (p != 0) rest += p * (ln_p - ((double)x[i] * by - x_sum));
         }
         each[r] = rest + vd_sum(low + high);
     }
