@@ -52,7 +52,7 @@ struct qn_cpu_step {
     /* after: */
     int32_t level;
     const void *packed;  /* NULL: the source itself is to be read */
-    qn_contest *contest; /* which way to read it is faster, kept where it is kept; NULL: one is as good as another */
+    qn_contest *contest; /* which way to read it is faster, kept beside it; NULL: one is as good as another */
 };
 
 /* 1: s is filled; 0: not for this call. */

@@ -41,7 +41,6 @@ enum { ROWS = 4, MOST = 2, DEPTH = 512, SOON = 2048, LATER = 0 };
 #define MANY(DO, ...) MANY_3(DO, __VA_ARGS__)
 #endif
 static const int abreast[QN_STREAM_ROWS] = ABREAST;
-enum { PAGE = 4096, PAGE_START = 512 };
 
 typedef vf (*load_fn)(const char *line, int v);
 INLINE vf load_f32(const char *line, int v) { return vf_load((const float *)(const void *)line + v * VF_N); }
@@ -137,7 +136,9 @@ INLINE void stream(const task *t, int rows, int panels, int passes, int starts, 
         for (int i = 0; i < panels; i++) {
             for (int at = 0; at < WIDE * size / passes; at += 64) {
                 __builtin_prefetch(soon + i * t->apart + at, 0, 3);
-                if (LATER == 0 || passes > 1 || (starts && (uintptr_t)(later + i * t->apart + at) % PAGE >= PAGE_START)) continue;
+                if (LATER == 0 || passes > 1 ||
+                    (starts && (uintptr_t)(later + i * t->apart + at) % QN_AHEAD_PAGE >= QN_AHEAD_START))
+                    continue;
                 __builtin_prefetch(later + i * t->apart + at, 0, 2);
             }
             QN_UNROLL

@@ -3,6 +3,7 @@
 #ifndef QN_CPU_KERNEL_H
 #define QN_CPU_KERNEL_H
 
+#include "cpu/ahead.h"
 #include "cpu/cpu.h"
 #include "cpu/simd/simd.h"
 #include "op/ref.h"
@@ -12,11 +13,10 @@
 #define QN_K(name) QN_CAT(qn_k_##name, __, QN_LEVEL)
 #define QN_CPU_TABLE QN_CAT(qn_cpu_table, __, QN_LEVEL)
 
-/* How many bytes before they are read, weights that stream out of memory are asked for: into the second cache long before, since the
- * first can wait for a dozen lines and no more, and into the first one soon before. x86's own prefetchers stop at pages and fall behind
- * several streams. 0: left to the machine. */
+/* When weights that stream out of memory are asked for: x86's own prefetchers stop at pages and fall behind several streams. 0: left to the
+ * machine. */
 #if defined(__x86_64__)
-enum { QN_SOON = 1024, QN_LATER = 8192 };
+enum { QN_SOON = QN_AHEAD_SOON, QN_LATER = QN_AHEAD_LATER };
 #else
 enum { QN_SOON = 0, QN_LATER = 0 };
 #endif

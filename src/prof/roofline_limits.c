@@ -13,6 +13,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "cpu/ahead.h"
 #include "prof/roofline_dots.h"
 #include "thread/cores.h"
 #include "thread/start.h"
@@ -54,9 +55,8 @@ typedef struct slice {
 
 /* Bytes of each array that a pass takes, and of all arrays together when the last cache shall hold them. */
 enum { WINDOW = 4 << 20, NEAR_LEAST = 4 << 20, NEAR_MOST = 96 << 20 };
-/* Lines that are asked for before they are read: where results are written as well, and where nothing is but read; lines of a page, and
- * those it begins with. */
-enum { AHEAD = 32, SOON = 16, LATER = 128, PAGE = 64, PAGE_START = 8 };
+/* Lines that are asked for before they are read where results are written as well. */
+enum { AHEAD = 32 };
 
 typedef struct team {
     pthread_mutex_t gate; /* held until it is known how many came */
@@ -85,8 +85,9 @@ static inline __attribute__((always_inline)) double read_lines(const slice *s, i
     for (size_t i = 0; i < n; i++) {
         for (int k = 0; k < streams; k++) {
             const line *at = a + (size_t)k * n + i;
-            __builtin_prefetch(at + SOON);
-            if (!starts || (uintptr_t)at / sizeof *at % PAGE < PAGE_START) __builtin_prefetch(at + LATER, 0, 2);
+            __builtin_prefetch((const char *)at + QN_AHEAD_SOON);
+            if (!starts || (uintptr_t)at % QN_AHEAD_PAGE < QN_AHEAD_START)
+                __builtin_prefetch((const char *)at + QN_AHEAD_LATER, 0, 2);
             p += at->p;
             q += at->q;
             r += at->r;
