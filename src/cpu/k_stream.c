@@ -30,7 +30,7 @@ enum { ROWS = 4, MOST = 4, DEPTH = 512, SOON = QN_SOON, LATER = QN_LATER };
     { 4, 2, 2, 1, 1, 1, 1, 1 }
 #define MANY(DO, ...) DO(1, 4, 1, __VA_ARGS__) DO(2, 2, 1, __VA_ARGS__) DO(3, 2, 1, __VA_ARGS__)
 #elif QN_REGISTERS == 32
-enum { ROWS = QN_STREAM_ROWS, MOST = 4, DEPTH = 512, SOON = 2048, LATER = 0 };
+enum { ROWS = 8, MOST = 4, DEPTH = 512, SOON = 2048, LATER = 0 };
 #define ABREAST \
     { 4, 2, 2, 2, 1, 1, 1, 1 }
 #define MANY(DO, ...) DO(1, 4, 1, __VA_ARGS__) DO(2, 2, 1, __VA_ARGS__) DO(3, 2, 1, __VA_ARGS__) DO(4, 2, 1, __VA_ARGS__)
@@ -40,7 +40,8 @@ enum { ROWS = 4, MOST = 2, DEPTH = 512, SOON = 2048, LATER = 0 };
     { 2, 2, 2, 1, 1, 1, 1, 1 }
 #define MANY(DO, ...) MANY_3(DO, __VA_ARGS__)
 #endif
-static const int abreast[QN_STREAM_ROWS] = ABREAST;
+enum { TOLD = 8 }; /* rows from which on nothing changes */
+static const int abreast[TOLD] = ABREAST;
 
 typedef vf (*load_fn)(const char *line, int v);
 INLINE vf load_f32(const char *line, int v) { return vf_load((const float *)(const void *)line + v * VF_N); }
@@ -108,6 +109,8 @@ typedef struct task {
     const char *panel; /* at the first line */
     const char *next;  /* what is read behind the last line */
     int64_t apart;     /* bytes from one panel to the next */
+    const char *asked; /* where `soon` counts from: the first line, if it is not a copy */
+    int64_t asked_apart;
     int64_t depth;
     const float *const *x; /* of the first row; at the first element */
     int64_t first;
@@ -121,7 +124,7 @@ typedef struct task {
 INLINE void stream(const task *t, int rows, int panels, int passes, int starts, int size, load_fn load) {
     vf sum[ROWS][MOST * VECTORS];
     const float *x[ROWS];
-    const char *line = t->panel, *soon = t->panel + t->soon.behind, *later = t->panel + t->later.behind;
+    const char *line = t->panel, *soon = t->asked + t->soon.behind, *later = t->panel + t->later.behind;
     QN_UNROLL
     for (int j = 0; j < rows; j++) {
         x[j] = t->x[j] + t->first;
@@ -135,7 +138,7 @@ INLINE void stream(const task *t, int rows, int panels, int passes, int starts, 
         QN_UNROLL
         for (int i = 0; i < panels; i++) {
             for (int at = 0; at < WIDE * size / passes; at += 64) {
-                __builtin_prefetch(soon + i * t->apart + at, 0, 3);
+                __builtin_prefetch(soon + i * t->asked_apart + at, 0, 3);
                 if (LATER == 0 || passes > 1 ||
                     (starts && (uintptr_t)(later + i * t->apart + at) % QN_AHEAD_PAGE >= QN_AHEAD_START))
                     continue;
@@ -195,23 +198,49 @@ typedef struct span {
     float *sums; /* [row][panel][WIDE] */
 } span;
 
+/* Lines of weights of 16 bits as floats, for so many passes that it pays. */
+enum { WIDENED = 64, WIDENED_PANELS = 2, WIDENED_FROM = 4 };
+INLINE void widen_lines(const task *t, int panels, load_fn load, float *to) {
+    for (int i = 0; i < panels; i++)
+        for (int64_t p = 0; p < t->depth; p++) {
+            const char *line = t->panel + i * t->apart + p * WIDE * 2;
+            QN_UNROLL
+            for (int v = 0; v < VECTORS; v++) vf_store(to + (i * WIDENED + p) * WIDE + v * VF_N, load(line, v));
+        }
+}
+
+/* Where a pass has its weights, and what it asks for: with several passes its share of the depth behind, else what is read soon and later. More
+ * than two passes ask for some lines more than once, which costs little. */
+static void ask_in_pass(task *t, int64_t left, int size, int pass, int passes, int shared, int copied) {
+    asked share = {(t->depth + pass * t->depth / passes) * WIDE * size, -1};
+    t->soon = shared || copied ? share : (asked){SOON, left - SOON / (WIDE * size)};
+    t->later = copied ? (asked){0, -1} : (asked){LATER, left - LATER / (WIDE * size)};
+}
+
 /* Depth by depth when the rows do not go through at once, so that a depth of weights is still at hand for the rows that follow. */
 static void run_span(const qn_stream *s, span a, int kind) {
     int type = s->dtype == QN_DTYPE_F32 ? 0 : s->dtype == QN_DTYPE_F16 ? 1 : 2, size = type ? 2 : 4;
-    int passes = (s->n + ROWS - 1) / ROWS, each = (s->n + passes - 1) / passes;
-    int64_t bytes = qn_stream_panel_bytes(s->dtype, s->k), depth = passes == 1 ? a.end - a.line : DEPTH;
-    task t = {.next = s->panel + a.next * bytes + a.next_line * WIDE * size, .apart = bytes};
+    int passes = (s->n + ROWS - 1) / ROWS, widened = passes >= WIDENED_FROM && size == 2;
+    int64_t bytes = qn_stream_panel_bytes(s->dtype, s->k), depth = passes == 1 ? a.end - a.line : widened ? WIDENED : DEPTH;
+    _Alignas(64) float wide[WIDENED_PANELS * WIDENED * WIDE];
+    task t = {.next = s->panel + a.next * bytes + a.next_line * WIDE * size};
     for (t.first = a.line; t.first < a.end; t.first += depth) {
-        t.panel = s->panel + a.panel * bytes + t.first * WIDE * size;
+        t.panel = t.asked = s->panel + a.panel * bytes + t.first * WIDE * size;
+        t.apart = t.asked_apart = bytes;
         t.depth = a.end - t.first < depth ? a.end - t.first : depth;
         t.begins = t.first == 0;
-        for (int j = 0; j < s->n; j += each) {
+        if (widened) {
+            if (type == 1) widen_lines(&t, a.panels, load_f16, wide);
+            else widen_lines(&t, a.panels, load_bf16, wide);
+            t.panel = (const char *)wide;
+            t.apart = WIDENED * WIDE * 4;
+        }
+        for (int pass = 0; pass < passes; pass++) {
+            int j = s->n * pass / passes, rows = s->n * (pass + 1) / passes - j; /* nearly the same for each */
             t.x = s->x + j;
             t.sums = a.sums + j * a.panels * WIDE;
-            t.soon = (asked){SOON, a.end - t.first - SOON / (WIDE * size)};
-            t.later = (asked){LATER, a.end - t.first - LATER / (WIDE * size)};
-            if (kind == IN_SEVERAL) t.soon = (asked){(t.depth + j / each * t.depth / passes) * WIDE * size, -1};
-            streams[type][kind][(s->n - j < each ? s->n - j : each) - 1](&t);
+            ask_in_pass(&t, a.end - t.first, size, pass, passes, kind == IN_SEVERAL, widened);
+            streams[widened ? 0 : type][kind][rows - 1](&t);
         }
     }
 }
@@ -267,7 +296,7 @@ static void run_faster(const qn_stream *s, int64_t first) {
 #endif
 
 void qn_stream_run(const qn_stream *s) {
-    int n = abreast[s->n - 1];
+    int n = abreast[(s->n < TOLD ? s->n : TOLD) - 1];
     int64_t i = 0;
 #ifdef TWO_WAYS
     for (; s->n == 1 && i + MOST <= s->panels; i += MOST) run_faster(s, i);

@@ -16,8 +16,9 @@ static inline int64_t qn_stream_panel_bytes(uint32_t dtype, int64_t k) {
 #define qn_stream_pack QN_K(stream_pack)
 void qn_stream_pack(const char *from, uint32_t dtype, int64_t along, int64_t deep, int rows, int64_t k, void *panel);
 
-/* Most rows of activations that are worth a stream of their own. */
-enum { QN_STREAM_ROWS = 8 };
+/* Most rows of activations that are worth a stream of their own: the large product, which turns weights anew each time, is as fast with
+ * about 64. */
+enum { QN_STREAM_ROWS = 48 };
 
 /* Some rows of f32 (n <= QN_STREAM_ROWS; each k long) times `panels` panels: y[j] gets `columns` sums, side by side. */
 typedef struct qn_stream {

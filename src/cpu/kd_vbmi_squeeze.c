@@ -230,8 +230,10 @@ INLINE void run_rest(const qn_stream *s, int rows, int panels, const reader *r, 
     }
 }
 
+enum { MOST_ROWS = 8 }; /* whose sums fit the registers */
+
 INLINE void run_panels(const qn_stream *s, int rows, int panels, int64_t first) {
-    vf sum[QN_STREAM_ROWS][4];
+    vf sum[MOST_ROWS][4];
     float sums[2 * WIDE];
     reader r[2];
     int64_t bytes = panel_bytes(s->dtype, s->k);
@@ -269,7 +271,7 @@ typedef void (*panels_fn)(const qn_stream *s, int64_t first);
 EIGHT(BODY)
 FOUR(BODY, 2)
 #define NAME(rows, panels) run_##rows##_##panels,
-static const panels_fn alone[QN_STREAM_ROWS] = {EIGHT(NAME)}, abreast[TOGETHER] = {FOUR(NAME, 2)};
+static const panels_fn alone[MOST_ROWS] = {EIGHT(NAME)}, abreast[TOGETHER] = {FOUR(NAME, 2)};
 
 static int is_squeezed(const qn_stream *s, int64_t panel) {
     head h;
@@ -287,12 +289,24 @@ static void run_plain(const qn_stream *s, int64_t panel) {
     qn_stream_run(&one);
 }
 
+/* More rows than fit go one lot after the other. */
+static void run_squeezed(const qn_stream *s, int64_t panel) {
+    int lots = (s->n + MOST_ROWS - 1) / MOST_ROWS, each = (s->n + lots - 1) / lots;
+    for (int j = 0; j < s->n; j += each) {
+        qn_stream lot = *s;
+        lot.n = s->n - j < each ? s->n - j : each;
+        memcpy(lot.x, s->x + j, (size_t)lot.n * sizeof *lot.x);
+        memcpy(lot.y, s->y + j, (size_t)lot.n * sizeof *lot.y);
+        alone[lot.n - 1](&lot, panel);
+    }
+}
+
 static void run(const qn_stream *s) {
     for (int64_t i = 0, n; i < s->panels; i += n) {
         int two = s->n <= TOGETHER && i + 1 < s->panels && is_squeezed(s, i) && is_squeezed(s, i + 1);
         n = two ? 2 : 1;
         if (two) abreast[s->n - 1](s, i);
-        else if (is_squeezed(s, i)) alone[s->n - 1](s, i);
+        else if (is_squeezed(s, i)) run_squeezed(s, i);
         else run_plain(s, i);
     }
 }
