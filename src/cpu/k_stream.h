@@ -17,8 +17,12 @@ static inline int64_t qn_stream_panel_bytes(uint32_t dtype, int64_t k) {
 void qn_stream_pack(const char *from, uint32_t dtype, int64_t along, int64_t deep, int rows, int64_t k, void *panel);
 
 /* Most rows of activations that are worth a stream of their own: the large product, which turns weights anew each time, is as fast with
- * about 64. */
+ * about 64 where registers are many and wide, and with about 20 elsewhere. */
+#if defined(__AVX512F__)
 enum { QN_STREAM_ROWS = 48 };
+#else
+enum { QN_STREAM_ROWS = 16 };
+#endif
 
 /* Some rows of f32 (n <= QN_STREAM_ROWS; each k long) times `panels` panels: y[j] gets `columns` sums, side by side. */
 typedef struct qn_stream {
