@@ -71,8 +71,8 @@ enum { ASIDE = 4096 };
 typedef struct walk {
     scores next;
     float top;
-    int past;
-    float *waiting; /* whole vectors of f32, or NULL */
+    int past, afield; /* rows are to go past the caches; the one at hand is written where it is to stay, which may be far away */
+    float *waiting;   /* whole vectors of f32, or NULL */
     vf share;
     const float *weights;
     float aside[2][ASIDE];
@@ -88,17 +88,15 @@ QN_INLINE double weights_of(uint32_t dtype, const scores *row, walk *along, int 
     vf t = vf_set1(along->top), a = vf_set1(-INFINITY), b = a;
     double sum = 0;
     int64_t size = dtype == QN_DTYPE_F32 ? 4 : 2, i = 0;
+    const char *there = along->afield ? (const char *)to + QN_FAR_AHEAD : NULL;
     for (int64_t first = 0; first < r.n; first += 4096) {
         int64_t end = r.n < first + 4096 ? r.n : first + 4096;
         vf run = vf_zero(), other = vf_zero();
         for (i = first; i + 2 * VF_N <= end; i += 2 * VF_N) {
             vf v = vf_exp_below(scores_whole(dtype, &r, i, form, t)),
                w = vf_exp_below(scores_whole(dtype, &r, i + VF_N, form, t));
-            if (to) {
-                vf_store(to + i, v), vf_store(to + i + VF_N, w);
-                if (dtype == QN_DTYPE_F32)
-                    qn_far_ask((const char *)(to + i) + QN_FAR_AHEAD), qn_far_ask((const char *)(to + i + VF_N) + QN_FAR_AHEAD);
-            }
+            if (to) vf_store(to + i, v), vf_store(to + i + VF_N, w);
+            if (dtype == QN_DTYPE_F32 && there) qn_far_ask(there + i * 4), qn_far_ask(there + (i + VF_N) * 4);
             run += v;
             other += w;
             if (dtype == QN_DTYPE_F32 && along->waiting) put_waiting(along, i), put_waiting(along, i + VF_N);
@@ -148,6 +146,7 @@ static void soft_max_any(uint32_t dtype, const scores *r, walk *along, char *y) 
     int past = along->past && dtype == QN_DTYPE_F32 && r->n <= ASIDE && r->n % VF_N == 0 && (uintptr_t)y % sizeof(vf) == 0;
     float *aside = along->aside[along->weights == along->aside[0]];
     float *kept = dtype == QN_DTYPE_F32 && !past ? (float *)(void *)y : r->n <= ASIDE ? aside : NULL;
+    along->afield = kept == (float *)(void *)y;
 #define ORDERED_OF(d) soft_max_row(d, r, along, kept, y, past, ORDERED)
 #define SCALED_OF(d) soft_max_row(d, r, along, kept, y, past, SCALED)
 #define MASKED_OF(d) soft_max_row(d, r, along, kept, y, past, MASKED)
@@ -252,7 +251,7 @@ static void run_rows(const qn_call *c, const qn_cpu_step *s, int64_t part, row_f
     const qn_tensor *x = c->src[0];
     const scores none = {.sink = -INFINITY};
     walk along;
-    along.next = none, along.past = past, along.waiting = NULL, along.weights = NULL;
+    along.next = none, along.past = past, along.afield = 0, along.waiting = NULL, along.weights = NULL;
     EACH_ROW(it, x) {
         scores r = along.next.x ? along.next : scores_of(c, &it);
         if (!along.next.x) along.top = top_of(x->dtype, &r);
