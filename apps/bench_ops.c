@@ -40,7 +40,7 @@ typedef struct entry { /* a line of a table of before */
 } entry;
 
 typedef struct options {
-    const char *op, *dtype, *shape, *format;
+    const char *op, *dtype, *shape, *format, *against;
     int threads[THREADS], n_threads;
     double ms;
     qn_limits_all limits;
@@ -315,7 +315,7 @@ static int take(options *o, const char *word, const char *value) {
     if (strcmp(word, "--shape") == 0) return o->shape = value, 2;
     if (strcmp(word, "-t") == 0 || strcmp(word, "--threads") == 0) return take_threads(o, value);
     if (strcmp(word, "--ms") == 0) return (o->ms = strtod(value, &end)) > 0 && o->ms <= MOST_MS && !*end ? 2 : 0;
-    if (strcmp(word, "--against") == 0) return read_before(o, value) == APP_OK ? 2 : 0;
+    if (strcmp(word, "--against") == 0) return o->against = value, 2;
     if (strcmp(word, "-o") != 0) return 0;
     o->format = value;
     return strcmp(value, "md") == 0 || strcmp(value, "csv") == 0 || strcmp(value, "json") == 0 ? 2 : 0;
@@ -360,6 +360,7 @@ static int understand(options *o, int argc, char **argv) {
 int bench_ops(int argc, char **argv, const char *folder) {
     options o = {.format = "md", .ms = 300};
     int rc = understand(&o, argc, argv);
+    if (rc == APP_OK && o.against) rc = read_before(&o, o.against);
     if (rc == APP_OK && (rc = app_profile_begin(&o.profile, folder)) == APP_OK) {
         rc = run_all(&o);
         int written = app_profile_end(&o.profile);

@@ -3,10 +3,9 @@
 #ifndef QN_CPU_K_AXES_H
 #define QN_CPU_K_AXES_H
 
-#include "cpu/kernel.h"
+#include "cpu/k_columns.h"
 
-/* BLOCK: most columns that are reduced at a time. */
-enum { QN_AXES_GROUPS = QN_MAX_RANK, QN_AXES_BLOCK = 256 };
+enum { QN_AXES_GROUPS = QN_MAX_RANK };
 
 /* Groups from the first axis to the last; those that stay, in order, are the output. */
 typedef struct qn_axes {
@@ -57,15 +56,34 @@ static inline qn_axes_place qn_axes_kept(const qn_axes *l, int inner, int64_t n)
     return w;
 }
 
-/* Long stretches of a row are read faster; short ones are for where there would be too few to share. */
-static inline int64_t qn_axes_block(const qn_axes *l) {
-    return l->kept >= 16 * QN_AXES_BLOCK ? QN_AXES_BLOCK : QN_AXES_BLOCK / 4;
-}
-static inline int64_t qn_axes_blocks(const qn_axes *l) { return (l->extent[l->n - 1] + qn_axes_block(l) - 1) / qn_axes_block(l); }
-
 static inline int64_t qn_axes_units(const qn_axes *l) {
     if (l->n == 0 || l->gone[l->n - 1]) return l->kept;
-    return l->kept / l->extent[l->n - 1] * qn_axes_blocks(l);
+    return qn_columns_units(l->kept / l->extent[l->n - 1], l->extent[l->n - 1]);
+}
+
+/* A unit of columns: the innermost group stays, and the one above it goes, since neighbouring groups differ; so many `rows` are walked at
+ * each place of the groups before that, from `place` on. `to`: its first element of the output. */
+typedef struct qn_axes_columns {
+    int above, some;
+    int64_t width, rows, first, to;
+    qn_axes_place place;
+} qn_axes_columns;
+
+static inline qn_axes_columns qn_axes_columns_at(const qn_axes *l, int64_t unit) {
+    int inner = l->n - 1, above = inner > 0 ? inner - 1 : 0;
+    int64_t width = l->extent[inner];
+    qn_columns c = qn_columns_at(l->kept / width, width, unit);
+    return (qn_axes_columns){above,
+                             c.some,
+                             width,
+                             inner > 0 ? l->extent[above] : 1,
+                             c.first,
+                             c.outer * width + c.first,
+                             qn_axes_kept(l, above, c.outer)};
+}
+/* Where the rows at the unit's place begin. */
+static inline int64_t qn_axes_columns_from(const qn_axes *l, const qn_axes_columns *c) {
+    return qn_axes_offset(l, c->above, &c->place, c->rows * c->width) + c->first;
 }
 
 /* The groups of `reduce`. */

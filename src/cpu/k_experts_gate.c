@@ -6,13 +6,12 @@ int QN_K(mul_mat_id_floats)(const qn_call *c, qn_cpu_step *s);
 
 enum { LINE = 64 };
 
-/* The two calls, and their steps. */
+/* The two calls. */
 typedef struct gated {
     qn_tensor rows;
     qn_attr_glu at;
     const qn_tensor *src[2][QN_MAX_SRC], *dst[2][QN_MAX_DST];
     qn_call gate, product;
-    qn_cpu_step first, second;
     size_t bytes; /* of the rows */
 } gated;
 
@@ -27,8 +26,7 @@ static void place_rows(const qn_tensor *a, char *workspace, gated *g) {
     g->bytes = ((size_t)step + LINE - 1) / LINE * LINE;
 }
 
-/* 0: one of the two has no kernel. What stays of c's sources, s tells. */
-static int gated_of(const qn_call *c, const qn_cpu_step *s, gated *g) {
+static void describe(const qn_call *c, gated *g) {
     const qn_attr_glu_mul_mat_id *at = c->attr;
     char *workspace = c->workspace;
     memset(g, 0, sizeof *g);
@@ -40,44 +38,51 @@ static int gated_of(const qn_call *c, const qn_cpu_step *s, gated *g) {
     g->src[1][0] = c->src[0], g->src[1][1] = &g->rows, g->src[1][2] = c->src[3], g->dst[1][0] = c->dst[0];
     g->gate = (qn_call){QN_OP_glu, c->subop, 2, 1, g->src[0], g->dst[0], &g->at, NULL};
     g->product = (qn_call){QN_OP_mul_mat_id, 0, 3, 1, g->src[1], g->dst[1], NULL, workspace ? workspace + g->bytes : NULL};
-    if (!QN_K(glu)(&g->gate, &g->first) || g->first.n_phases != 1 || g->first.workspace) return 0;
-    g->second.constant = s->constant & 1u;
-    return QN_K(mul_mat_id_floats)(&g->product, &g->second);
 }
 
+static int prepare_gate(const gated *g, qn_cpu_step *first) {
+    return QN_K(glu)(&g->gate, first) && first->n_phases == 1 && !first->workspace;
+}
+
+/* The step is the product's, a phase later; how that runs is its `inner`. The gate's costs little to make anew. */
 static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     gated g;
-    if (!gated_of(c, s, &g)) return;
-    g.second.packed = s->packed;
-    g.second.contest = s->contest;
-    if (phase == 0) g.first.run(&g.gate, &g.first, 0, part);
-    else g.second.run(&g.product, &g.second, phase - 1, part);
+    describe(c, &g);
+    qn_cpu_step step = {0};
+    if (phase == 0) {
+        if (prepare_gate(&g, &step)) step.run(&g.gate, &step, 0, part);
+        return;
+    }
+    step = *s;
+    for (int i = 1; i < s->n_phases; i++) step.parts[i - 1] = s->parts[i];
+    ((qn_cpu_run_fn)s->inner)(&g.product, &step, phase - 1, part);
 }
 
 static void pack(const qn_call *c, const qn_cpu_step *s, void *packed, int64_t part) {
     gated g;
-    if (gated_of(c, s, &g)) g.second.pack(&g.product, &g.second, packed, part);
+    describe(c, &g);
+    s->pack_inner(&g.product, s, packed, part);
 }
 
 int QN_K(glu_mul_mat_id_floats)(const qn_call *c, qn_cpu_step *s);
 int QN_K(glu_mul_mat_id_floats)(const qn_call *c, qn_cpu_step *s) {
     gated g;
     qn_call call = *c;
+    qn_cpu_step first = {0}, second = {.constant = s->constant & 1u};
     call.workspace = NULL;
-    if (qn_tensor_count(c->dst[0]) == 0 || !gated_of(&call, s, &g)) return 0;
+    describe(&call, &g);
+    if (qn_tensor_count(c->dst[0]) == 0 || !prepare_gate(&g, &first) || !QN_K(mul_mat_id_floats)(&g.product, &second)) return 0;
+    second.constant = s->constant;
+    *s = second;
+    s->inner = (qn_cpu_inner_fn)second.run;
     s->run = run;
-    s->name = "gate, then gemm f32 by expert";
-    s->n_phases = 1 + g.second.n_phases;
-    s->parts[0] = g.first.parts[0];
-    for (int i = 0; i < g.second.n_phases; i++) s->parts[1 + i] = g.second.parts[i];
-    s->workspace = g.bytes + g.second.workspace;
-    if (!g.second.pack) return 1;
-    s->name = "gate, then streams of floats by expert";
+    s->name = second.pack ? "gate, then streams of floats by expert" : "gate, then gemm f32 by expert";
+    s->n_phases = 1 + second.n_phases;
+    s->parts[0] = first.parts[0];
+    for (int i = 0; i < second.n_phases; i++) s->parts[1 + i] = second.parts[i];
+    s->workspace = g.bytes + second.workspace;
+    if (!second.pack) return 1;
     s->pack = pack;
-    s->pack_inner = g.second.pack;
-    s->pack_slot = 0;
-    s->pack_parts = g.second.pack_parts;
-    s->packed_bytes = g.second.packed_bytes;
-    s->pack_late = g.second.pack_late;
+    s->pack_inner = second.pack;
     return 1;
 }

@@ -23,40 +23,23 @@ static void product_row(double *product, const float *x, int width) {
     for (; i < width; i++) product[i] *= (double)x[i];
 }
 
-/* A block of columns, its first element in the output, and how many rows are walked at each place of the groups above. */
-typedef struct block {
-    int above, some;
-    int64_t width, rows, first, to;
-    qn_axes_place place;
-} block;
-
-static block block_at(const qn_axes *l, int64_t unit) {
-    int inner = l->n - 1, above = inner > 0 ? inner - 1 : 0;
-    int64_t width = l->extent[inner], per = qn_axes_blocks(l), first = unit % per * qn_axes_block(l);
-    block b = {.above = above, .width = width, .rows = inner > 0 ? l->extent[above] : 1, .first = first};
-    b.some = (int)(width - first < qn_axes_block(l) ? width - first : qn_axes_block(l));
-    b.to = unit / per * width + first;
-    b.place = qn_axes_kept(l, above, unit / per);
-    return b;
-}
-
 QN_INLINE void extreme_columns(int reduction, const qn_axes *l, const float *x, float *y, int64_t unit) {
-    block b = block_at(l, unit);
-    float best[QN_AXES_BLOCK + VF_N];
+    qn_axes_columns b = qn_axes_columns_at(l, unit);
+    float best[QN_ABREAST + VF_N];
     for (int i = 0; i < b.some; i += VF_N) vf_store(best + i, vf_set1(qn_fold_nothing(reduction)));
     do {
-        const float *rows = x + qn_axes_offset(l, b.above, &b.place, b.rows * b.width) + b.first;
+        const float *rows = x + qn_axes_columns_from(l, &b);
         for (int64_t i = 0; i < b.rows; i++) extreme_row(reduction, best, rows + i * b.width, b.width, b.some);
     } while (qn_axes_next(l, b.above, &b.place, 1));
     memcpy(y + b.to, best, (size_t)b.some * sizeof *y);
 }
 
 static void product_columns(const qn_axes *l, const float *x, float *y, int64_t unit) {
-    block b = block_at(l, unit);
-    double product[QN_AXES_BLOCK];
+    qn_axes_columns b = qn_axes_columns_at(l, unit);
+    double product[QN_ABREAST];
     for (int i = 0; i < b.some; i++) product[i] = 1;
     do {
-        const float *rows = x + qn_axes_offset(l, b.above, &b.place, b.rows * b.width) + b.first;
+        const float *rows = x + qn_axes_columns_from(l, &b);
         for (int64_t i = 0; i < b.rows; i++) product_row(product, rows + i * b.width, b.some);
     } while (qn_axes_next(l, b.above, &b.place, 1));
     for (int i = 0; i < b.some; i++) y[b.to + i] = (float)product[i];

@@ -1,6 +1,7 @@
 /* gather, gather_along, scatter_add and scatter_along_add over dense tensors, seen as [outer, along, inner] about the axis of the
  * indices. What is gathered is copied, of any dtype; what is scattered is added in the order of the updates, because a part takes its
  * columns of all of them: f32 and f64 where they lie, halves as doubles beside them, so that they are rounded once. */
+#include "cpu/k_columns.h"
 #include "cpu/k_typed.h"
 #include "op/op_layout.h"
 #include "op/op_axes.h"
@@ -11,12 +12,9 @@ typedef struct view {
     int64_t outer, places, picks, inner;
 } view;
 
-/* The axis is the k-th from the end. */
 static view view_of(const qn_tensor *t, int k, int64_t picks) {
-    view v = {1, qn_ne(t, k), picks, 1};
-    for (int j = 0; j < k; j++) v.inner *= qn_ne(t, j);
-    for (int j = k + 1; j < t->rank; j++) v.outer *= qn_ne(t, j);
-    return v;
+    qn_about a = qn_about_axis(t, k);
+    return (view){a.outer, a.n, picks, a.inner};
 }
 
 static int64_t place_at(const qn_tensor *idx, int64_t i) {

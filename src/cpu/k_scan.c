@@ -1,12 +1,14 @@
 /* scan and cumsum, running sums and products along an axis, and scan_back; floats in double, integers exact. Lanes are what lies beside
  * each other: elements of the axes behind, or rows, turned so that they do; few rows, or such of halves, are one chain each, as the
  * reference has it, and so are other dtypes. */
+#include "cpu/k_columns.h"
 #include "cpu/k_copy.h"
 #include "cpu/k_past.h"
 #include "cpu/k_typed.h"
 #include "cpu/simd/simd_turn.h"
 #include "cpu/simd/simd_wide.h"
 #include "op/integer.h"
+#include "op/op_axes.h"
 
 /* x dense as [outer, n, inner], n the axis that is walked. */
 typedef struct form {
@@ -15,9 +17,8 @@ typedef struct form {
     int past; /* y goes past the caches where whole squares do, and columns */
 } form;
 
-/* Columns that go abreast, so that memory is read by more than a line at a time: many, unless that leaves too few units for threads. Rows
- * ahead of which lines are asked for, which matters most on the way back: machines look ahead less well downwards. */
-enum { ABREAST = 256, ABREAST_LEAST = 64, UNITS = 16, ROWS_AHEAD = 4 };
+/* Rows before they are read, lines are asked for, which matters most on the way back: machines look ahead less well downwards. */
+enum { ROWS_AHEAD = 4 };
 
 _Static_assert(offsetof(qn_attr_scan, exclusive) == offsetof(qn_attr_scan_back, exclusive), "shared attributes");
 
@@ -28,11 +29,8 @@ static form form_of(const qn_call *c) {
         const qn_attr_cumsum *rows = c->attr;
         return (form){qn_tensor_count(x) / qn_ne(x, 0), qn_ne(x, 0), 1, 0, rows->reverse, rows->exclusive, 0};
     }
-    int axis = at->axis < 0 ? at->axis + x->rank : at->axis;
-    form f = {1, x->shape[axis], 1, c->subop == QN_SCAN_prod, at->reverse, at->exclusive, 0};
-    for (int i = 0; i < axis; i++) f.outer *= x->shape[i];
-    for (int i = axis + 1; i < x->rank; i++) f.inner *= x->shape[i];
-    return f;
+    qn_about a = qn_about_axis(x, qn_op_axis(at->axis, x->rank));
+    return (form){a.outer, a.n, a.inner, c->subop == QN_SCAN_prod, at->reverse, at->exclusive, 0};
 }
 
 typedef struct running {
@@ -55,7 +53,7 @@ static running start_of(const form *f) {
 static int some_of(int columns, int first) { return columns - first < VF_N ? columns - first : VF_N; }
 
 static void scan_columns(const form *f, const float *x, float *y, int columns) {
-    running now[ABREAST / VF_N];
+    running now[QN_ABREAST / VF_N];
     for (int v = 0; v * VF_N < columns; v++) now[v] = start_of(f);
     for (int64_t k = 0; k < f->n; k++) {
         int64_t at = (f->reverse ? f->n - 1 - k : k) * f->inner;
@@ -142,20 +140,21 @@ static void scan_rows(const form *f, const float *x, float *y, int some) {
     }
 }
 
-static int64_t most_of(const form *f) {
-    return f->inner == 1 ? VF_N : f->outer * ((f->inner + ABREAST - 1) / ABREAST) < UNITS ? ABREAST_LEAST : ABREAST;
-}
+/* Rows or columns of a unit. */
+static int64_t most_of(const form *f) { return f->inner == 1 ? VF_N : qn_abreast(f->outer, f->inner); }
 static int64_t units_of(const form *f) {
-    int64_t most = most_of(f);
-    return f->inner == 1 ? (f->outer + most - 1) / most : f->outer * ((f->inner + most - 1) / most);
+    return f->inner == 1 ? (f->outer + VF_N - 1) / VF_N : qn_columns_units(f->outer, f->inner);
 }
 
 /* Where unit u begins; *some is how many rows or columns it has. */
 static int64_t unit_at(const form *f, int64_t u, int *some) {
-    int64_t most = most_of(f), across = (f->inner + most - 1) / most, first = (f->inner == 1 ? u : u % across) * most;
-    int64_t left = (f->inner == 1 ? f->outer : f->inner) - first;
-    *some = (int)(left < most ? left : most);
-    return f->inner == 1 ? first * f->n : u / across * f->n * f->inner + first;
+    if (f->inner == 1) {
+        *some = (int)(f->outer - u * VF_N < VF_N ? f->outer - u * VF_N : VF_N);
+        return u * VF_N * f->n;
+    }
+    qn_columns b = qn_columns_at(f->outer, f->inner, u);
+    *some = b.some;
+    return b.outer * f->n * f->inner + b.first;
 }
 
 static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
@@ -185,8 +184,6 @@ static int by_lanes(const qn_call *c, qn_cpu_step *s) {
 /* ---- f64, and integers, which are exact and saturate: a chain for each column, a row being one. Of f32 what has too few rows for
  * lanes. */
 
-enum { COLUMNS = 256 };
-
 /* `width` columns, each of their n elements `step` behind the one before. */
 typedef void (*chains_fn)(const void *from, void *to, int64_t n, int64_t step, int64_t width, int exclusive);
 
@@ -201,7 +198,7 @@ typedef void (*chains_fn)(const void *from, void *to, int64_t n, int64_t step, i
     static void name(const void *from, void *to, int64_t n, int64_t step, int64_t width, int exclusive) {      \
         const type *x = from;                                                                                  \
         type *y = to;                                                                                          \
-        held now[COLUMNS], one = initial;                                                                      \
+        held now[QN_ABREAST], one = initial;                                                                   \
         for (int64_t k = 0; width == 1 && k < n; k++) y[k * step] = name##_step(&one, x[k * step], exclusive); \
         for (int64_t i = 0; width > 1 && i < width; i++) now[i] = one;                                         \
         for (int64_t k = 0; width > 1 && k < n; k++, x += step, y += step) {                                   \
@@ -228,14 +225,14 @@ static const chains_fn chains[QN_DTYPE_COUNT][2] = {QN_TYPED_NUMBERS(CHAINS_OF) 
 
 static void run_chains(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     form f = form_of(c);
-    int64_t size = qn_dtype_describe((qn_dtype)c->dst[0]->dtype)->bytes, blocks = (f.inner + COLUMNS - 1) / COLUMNS;
-    int64_t u = qn_cpu_cut(f.outer * blocks, s->parts[0], part), end = qn_cpu_cut(f.outer * blocks, s->parts[0], part + 1);
+    int64_t size = qn_dtype_describe((qn_dtype)c->dst[0]->dtype)->bytes, units = qn_columns_units(f.outer, f.inner);
+    int64_t u = qn_cpu_cut(units, s->parts[0], part), end = qn_cpu_cut(units, s->parts[0], part + 1);
     (void)phase;
     for (; u < end; u++) {
-        int64_t first = u % blocks * COLUMNS, width = f.inner - first < COLUMNS ? f.inner - first : COLUMNS;
-        int64_t at = (u / blocks * f.n + (f.reverse ? f.n - 1 : 0)) * f.inner + first;
+        qn_columns b = qn_columns_at(f.outer, f.inner, u);
+        int64_t at = (b.outer * f.n + (f.reverse ? f.n - 1 : 0)) * f.inner + b.first;
         ((chains_fn)s->inner)(qn_at(c->src[0], at * size), qn_at(c->dst[0], at * size), f.n, f.reverse ? -f.inner : f.inner,
-                              width, f.exclusive);
+                              b.some, f.exclusive);
     }
 }
 
@@ -244,10 +241,10 @@ static int by_chains(const qn_call *c, qn_cpu_step *s) {
     if (!chains[x->dtype][0] || qn_tensor_count(x) == 0 || !qn_cpu_is_dense(x) || !qn_cpu_is_dense(y)) return 0;
     form f = form_of(c);
     if (f.n > INT32_MAX) return 0; /* sums of 32 bits would not fit in 64 */
-    int64_t blocks = (f.inner + COLUMNS - 1) / COLUMNS;
-    double each = (double)qn_tensor_count(x) / (double)(f.outer * blocks);
+    int64_t units = qn_columns_units(f.outer, f.inner);
+    double each = (double)qn_tensor_count(x) / (double)units;
     s->inner = (qn_cpu_inner_fn)chains[x->dtype][f.product ? QN_SCAN_prod : QN_SCAN_sum];
-    return qn_cpu_by_rows(s, "chains", run_chains, f.outer * blocks, 16.0 * each, 4.0 * each);
+    return qn_cpu_by_rows(s, "chains", run_chains, units, 16.0 * each, 4.0 * each);
 }
 
 int QN_K(scan)(const qn_call *c, qn_cpu_step *s) { return by_lanes(c, s) || by_chains(c, s); }
@@ -338,7 +335,7 @@ static void products_back(const form *f, const float *g, const float *x, float *
 }
 
 static void columns_back(const form *f, const float *g, const float *x, float *dx, int columns, double *before) {
-    back b[ABREAST / VF_N];
+    back b[QN_ABREAST / VF_N];
     for (int i = 0; f->product && i < columns; i += VF_N) products_back(f, g + i, x + i, dx + i, some_of(columns, i), before);
     if (f->product) return;
     for (int v = 0; v * VF_N < columns; v++) b[v] = back_start();

@@ -5,8 +5,10 @@
 #include <math.h>
 
 #include "cpu/k_sort.h"
+#include "cpu/k_columns.h"
 #include "cpu/k_lanes.h"
 #include "cpu/simd/simd_dot.h"
+#include "op/op_axes.h"
 
 enum { PARTS = 8, FEW = 48, HEAP_SHARE = 16, SHORT = 512, PICKS = 16 };
 
@@ -295,36 +297,22 @@ int QN_K(argmax)(const qn_call *c, qn_cpu_step *s) {
     return qn_cpu_by_rows(s, "argmax rows", run_argmax, qn_ne(x, 1), 4.0 * (double)n, 0);
 }
 
-/* x dense as [outer, n, inner] of which n goes. */
-typedef struct lane_form {
-    int64_t outer, n, inner;
-} lane_form;
-
-static lane_form lane_form_of(const qn_call *c) {
+static qn_about about_of(const qn_call *c) {
     const qn_tensor *x = c->src[0];
-    int32_t axis = ((const qn_attr_arg_reduce *)c->attr)->axis;
-    int at = axis < 0 ? axis + x->rank : axis;
-    lane_form f = {1, x->shape[at], 1};
-    for (int i = 0; i < at; i++) f.outer *= x->shape[i];
-    for (int i = at + 1; i < x->rank; i++) f.inner *= x->shape[i];
-    return f;
+    return qn_about_axis(x, qn_op_axis(((const qn_attr_arg_reduce *)c->attr)->axis, x->rank));
 }
 
-/* Lanes that are walked abreast: many, so that memory is read by more than a line at a time, unless that leaves too few units. */
-enum { WIDE = 256, WIDE_LEAST = 64, ENOUGH = 16 };
-static int64_t wide_of(const lane_form *f) { return f->outer * ((f->inner + WIDE - 1) / WIDE) < ENOUGH ? WIDE_LEAST : WIDE; }
-
-/* Up to WIDE lanes side by side, whose elements are `inner` apart. The first NaN stays, for nothing is taken in its place. */
-static void best_of_lanes(const float *x, const lane_form *f, int64_t some, float sign, int32_t *to) {
+/* Columns side by side, whose elements are `inner` apart. The first NaN stays, for nothing is taken in its place. */
+static void best_of_columns(const float *x, const qn_about *f, int some, float sign, int32_t *to) {
     vf turn = vf_set1(sign);
-    float best[WIDE], places[WIDE] = {0}; /* places are bits */
-    for (int64_t k = 0; k < WIDE; k++) best[k] = k < some ? x[k] * sign : 0;
+    float best[QN_ABREAST], places[QN_ABREAST] = {0}; /* places are bits */
+    for (int k = 0; k < QN_ABREAST; k++) best[k] = k < some ? x[k] * sign : 0;
     for (int64_t i = 1; i < f->n; i++) {
         vf now = vf_of_bits(vi_set1((int32_t)i));
         x += f->inner;
-        for (int64_t k = 0; k < some; k += VF_N) {
+        for (int k = 0; k < some; k += VF_N) {
             __builtin_prefetch(x + f->inner + k, 0, 3);
-            vf v = vf_loadn(x + k, some - k < VF_N ? (int)(some - k) : VF_N) * turn, so_far = vf_load(best + k);
+            vf v = vf_loadn(x + k, some - k < VF_N ? some - k : VF_N) * turn, so_far = vf_load(best + k);
             vi take = ~(v <= so_far) & (so_far == so_far);
             vf_store(best + k, vf_select(take, v, so_far));
             vf_store(places + k, vf_select(take, now, vf_load(places + k)));
@@ -333,21 +321,16 @@ static void best_of_lanes(const float *x, const lane_form *f, int64_t some, floa
     memcpy(to, places, (size_t)some * sizeof *to);
 }
 
-static int64_t lane_units(const lane_form *f) {
-    int64_t wide = wide_of(f);
-    return f->inner == 1 ? f->outer : f->outer * ((f->inner + wide - 1) / wide);
-}
-
 static void run_arg_reduce(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
-    lane_form f = lane_form_of(c);
+    qn_about f = about_of(c);
     const float *x = (const float *)(const void *)qn_at(c->src[0], 0), sign = c->subop == QN_ARG_REDUCE_max ? 1 : -1;
     int32_t *y = (int32_t *)(void *)qn_at(c->dst[0], 0);
-    int64_t wide = wide_of(&f), across = (f.inner + wide - 1) / wide, u = qn_cpu_cut(lane_units(&f), s->parts[0], part);
+    int64_t units = qn_columns_units(f.outer, f.inner), end = qn_cpu_cut(units, s->parts[0], part + 1);
     (void)phase;
-    for (int64_t end = qn_cpu_cut(lane_units(&f), s->parts[0], part + 1); u < end; u++) {
-        int64_t o = u / across, i = u % across * wide, some = f.inner - i < wide ? f.inner - i : wide;
+    for (int64_t u = qn_cpu_cut(units, s->parts[0], part); u < end; u++) {
+        qn_columns b = qn_columns_at(f.outer, f.inner, u);
         if (f.inner == 1) y[u] = (int32_t)first_best(x + u * f.n, f.n, sign);
-        else best_of_lanes(x + o * f.n * f.inner + i, &f, some, sign, y + o * f.inner + i);
+        else best_of_columns(x + b.outer * f.n * f.inner + b.first, &f, b.some, sign, y + b.outer * f.inner + b.first);
     }
 }
 
@@ -355,7 +338,7 @@ int QN_K(arg_reduce)(const qn_call *c, qn_cpu_step *s) {
     const qn_tensor *x = c->src[0], *y = c->dst[0];
     if (x->dtype != QN_DTYPE_F32) return QN_K(best)(c, s);
     if (qn_tensor_count(x) == 0 || !qn_cpu_is_dense(x) || !qn_cpu_is_dense(y)) return 0;
-    lane_form f = lane_form_of(c);
-    return qn_cpu_by_rows(s, "arg_reduce", run_arg_reduce, lane_units(&f),
-                          4.0 * (double)qn_tensor_count(x) / (double)lane_units(&f), 0);
+    qn_about f = about_of(c);
+    int64_t units = qn_columns_units(f.outer, f.inner);
+    return qn_cpu_by_rows(s, "arg_reduce", run_arg_reduce, units, 4.0 * (double)qn_tensor_count(x) / (double)units, 0);
 }

@@ -6,8 +6,8 @@
 #define INLINE static inline __attribute__((always_inline))
 
 enum { WIDE = QN_GEMM_WIDE, VECTORS = WIDE / VF_N };
-/* Rows whose sums fit the registers beside a line of weights, how many panels go abreast for each number of rows, and which bodies
- * (rows, panels) that takes; bytes before they are read, a line is asked for. A model of a Neoverse V1 gives four streams with one row a
+/* Rows whose sums fit the registers beside a line of weights, how many panels go abreast for each number of rows up to TOLD and with MORE, and
+ * which bodies (rows, panels) that takes; bytes before they are read, a line is asked for. A model of a Neoverse V1 gives four streams with one row a
  * tenth. More rows than fit take several passes over a depth of weights: by SHARED bodies, where two panels abreast fit.
  *
  * x86 has two ways with one row: every line is asked for LATER, two streams at a time with AVX-512 and four with AVX2; or four at a time, of
@@ -17,30 +17,30 @@ enum { WIDE = QN_GEMM_WIDE, VECTORS = WIDE / VF_N };
 #define SHARED(DO, ...)
 #if defined(__AVX512F__)
 #define TWO_WAYS 1
-enum { ROWS = 4, MOST = 4, DEPTH = 64, SOON = QN_SOON, LATER = QN_LATER };
+enum { ROWS = 4, MOST = 4, MORE = 2, DEPTH = 64, SOON = QN_SOON, LATER = QN_LATER };
 #define ABREAST \
-    { 2, 4, 4, 2, 2, 2, 2, 2 }
+    { 2, 4, 4, 2 }
 #define MANY(DO, ...) DO(1, 2, 1, __VA_ARGS__) DO(2, 4, 1, __VA_ARGS__) DO(3, 4, 1, __VA_ARGS__) DO(4, 2, 1, __VA_ARGS__)
 #undef SHARED
 #define SHARED(DO, ...) DO(2, 2, 2, __VA_ARGS__) DO(3, 2, 2, __VA_ARGS__) DO(4, 2, 2, __VA_ARGS__)
 #elif defined(__AVX2__)
 #define TWO_WAYS 1
-enum { ROWS = 4, MOST = 4, DEPTH = 512, SOON = QN_SOON, LATER = QN_LATER };
+enum { ROWS = 4, MOST = 4, MORE = 1, DEPTH = 512, SOON = QN_SOON, LATER = QN_LATER };
 #define ABREAST \
-    { 4, 2, 2, 1, 1, 1, 1, 1 }
+    { 4, 2, 2, 1 }
 #define MANY(DO, ...) DO(1, 4, 1, __VA_ARGS__) DO(2, 2, 1, __VA_ARGS__) DO(3, 2, 1, __VA_ARGS__)
 #elif QN_REGISTERS == 32
-enum { ROWS = 8, MOST = 4, DEPTH = 512, SOON = 2048, LATER = 0 };
+enum { ROWS = 8, MOST = 4, MORE = 1, DEPTH = 512, SOON = 2048, LATER = 0 };
 #define ABREAST \
-    { 4, 2, 2, 2, 1, 1, 1, 1 }
+    { 4, 2, 2, 2 }
 #define MANY(DO, ...) DO(1, 4, 1, __VA_ARGS__) DO(2, 2, 1, __VA_ARGS__) DO(3, 2, 1, __VA_ARGS__) DO(4, 2, 1, __VA_ARGS__)
 #else
-enum { ROWS = 4, MOST = 2, DEPTH = 512, SOON = 2048, LATER = 0 };
+enum { ROWS = 4, MOST = 2, MORE = 1, DEPTH = 512, SOON = 2048, LATER = 0 };
 #define ABREAST \
-    { 2, 2, 2, 1, 1, 1, 1, 1 }
+    { 2, 2, 2, 1 }
 #define MANY(DO, ...) MANY_3(DO, __VA_ARGS__)
 #endif
-enum { TOLD = 8 }; /* rows from which on nothing changes */
+enum { TOLD = 4 };
 static const int abreast[TOLD] = ABREAST;
 
 typedef vf (*load_fn)(const char *line, int v);
@@ -199,7 +199,8 @@ typedef struct span {
 } span;
 
 /* Lines of weights of 16 bits as floats, for so many passes that it pays. */
-enum { WIDENED = 64, WIDENED_PANELS = 2, WIDENED_FROM = 4 };
+enum { WIDENED = 64, WIDENED_FROM = 4 };
+_Static_assert((WIDENED_FROM - 1) * ROWS >= TOLD, "so many passes are of MORE panels at most");
 INLINE void widen_lines(const task *t, int panels, load_fn load, float *to) {
     for (int i = 0; i < panels; i++)
         for (int64_t p = 0; p < t->depth; p++) {
@@ -209,7 +210,7 @@ INLINE void widen_lines(const task *t, int panels, load_fn load, float *to) {
         }
 }
 
-/* Where a pass has its weights, and what it asks for: with several passes its share of the depth behind, else what is read soon and later. More
+/* What a pass asks for: with several passes its share of the depth behind, else what is read soon and later. More
  * than two passes ask for some lines more than once, which costs little. */
 static void ask_in_pass(task *t, int64_t left, int size, int pass, int passes, int shared, int copied) {
     asked share = {(t->depth + pass * t->depth / passes) * WIDE * size, -1};
@@ -222,7 +223,7 @@ static void run_span(const qn_stream *s, span a, int kind) {
     int type = s->dtype == QN_DTYPE_F32 ? 0 : s->dtype == QN_DTYPE_F16 ? 1 : 2, size = type ? 2 : 4;
     int passes = (s->n + ROWS - 1) / ROWS, widened = passes >= WIDENED_FROM && size == 2;
     int64_t bytes = qn_stream_panel_bytes(s->dtype, s->k), depth = passes == 1 ? a.end - a.line : widened ? WIDENED : DEPTH;
-    _Alignas(64) float wide[WIDENED_PANELS * WIDENED * WIDE];
+    _Alignas(64) float wide[MORE * WIDENED * WIDE];
     task t = {.next = s->panel + a.next * bytes + a.next_line * WIDE * size};
     for (t.first = a.line; t.first < a.end; t.first += depth) {
         t.panel = t.asked = s->panel + a.panel * bytes + t.first * WIDE * size;
@@ -296,7 +297,7 @@ static void run_faster(const qn_stream *s, int64_t first) {
 #endif
 
 void qn_stream_run(const qn_stream *s) {
-    int n = abreast[(s->n < TOLD ? s->n : TOLD) - 1];
+    int n = s->n <= TOLD ? abreast[s->n - 1] : MORE;
     int64_t i = 0;
 #ifdef TWO_WAYS
     for (; s->n == 1 && i + MOST <= s->panels; i += MOST) run_faster(s, i);

@@ -37,16 +37,12 @@ static void add_rows(double *sum, const float *x, int64_t pitch, int64_t rows, i
     for (; rows > 0; rows--, x += pitch) add_row(sum, x, width);
 }
 
-static void sum_columns(const qn_axes *l, const float *x, float *y, int64_t block, double scale) {
-    int inner = l->n - 1, above = inner > 0 ? inner - 1 : 0; /* neighbouring groups differ, so the one above is summed */
-    int64_t width = l->extent[inner], per = qn_axes_blocks(l), first = block % per * qn_axes_block(l);
-    int64_t rows = inner > 0 ? l->extent[above] : 1;
-    int some = (int)(width - first < qn_axes_block(l) ? width - first : qn_axes_block(l));
-    qn_axes_place w = qn_axes_kept(l, above, block / per);
-    double sum[QN_AXES_BLOCK] = {0};
-    do add_rows(sum, x + qn_axes_offset(l, above, &w, rows * width) + first, width, rows, some);
-    while (qn_axes_next(l, above, &w, 1));
-    for (int i = 0; i < some; i++) y[block / per * width + first + i] = (float)(sum[i] * scale);
+static void sum_columns(const qn_axes *l, const float *x, float *y, int64_t unit, double scale) {
+    qn_axes_columns c = qn_axes_columns_at(l, unit);
+    double sum[QN_ABREAST] = {0};
+    do add_rows(sum, x + qn_axes_columns_from(l, &c), c.width, c.rows, c.some);
+    while (qn_axes_next(l, c.above, &c.place, 1));
+    for (int i = 0; i < c.some; i++) y[c.to + i] = (float)(sum[i] * scale);
 }
 
 static void sum_runs(const qn_axes *l, const float *x, float *y, int64_t n, double scale) {

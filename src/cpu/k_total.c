@@ -9,7 +9,7 @@
 #include "op/op_axes.h"
 
 /* LANES of a run, or of a short one; elements of a PIECE, of which one total is kept. */
-enum { LANES = QN_AXES_BLOCK, FEW_LANES = 64, LONG_RUN = 1 << 13, PIECE = 1 << 14 };
+enum { LANES = QN_ABREAST, FEW_LANES = 64, LONG_RUN = 1 << 13, PIECE = 1 << 14 };
 
 /* What lanes hold: sums of f64 or of up to 32 bits, extrema, and magnitudes of products in `first`; of sums of 64 bits the low halves
  * there and the high ones in `more`, of products the signs. */
@@ -181,16 +181,14 @@ static void reduce_runs(const work *w, const char *x, char *y, int64_t unit, int
 
 static void reduce_columns(const work *w, const char *x, char *y, int64_t unit, int64_t count) {
     const qn_axes *l = &w->axes;
-    int inner = l->n - 1, above = inner > 0 ? inner - 1 : 0, begun = 0; /* neighbouring groups differ, so the one above goes */
-    int64_t width = l->extent[inner], per = qn_axes_blocks(l), first = unit % per * qn_axes_block(l);
-    int64_t rows = inner > 0 ? l->extent[above] : 1, some = width - first < qn_axes_block(l) ? width - first : qn_axes_block(l);
-    qn_axes_place place = qn_axes_kept(l, above, unit / per);
+    qn_axes_columns b = qn_axes_columns_at(l, unit);
+    int begun = 0;
     lanes at;
-    do take(w, &at, &begun, x + (qn_axes_offset(l, above, &place, rows * width) + first) * w->size, width, rows, some);
-    while (qn_axes_next(l, above, &place, 1));
-    for (int64_t i = 0; i < some; i++) {
+    do take(w, &at, &begun, x + qn_axes_columns_from(l, &b) * w->size, b.width, b.rows, b.some);
+    while (qn_axes_next(l, b.above, &b.place, 1));
+    for (int i = 0; i < b.some; i++) {
         total t = lane_of(w, &at, i);
-        put(w, &t, count, y + (unit / per * width + first + i) * w->size);
+        put(w, &t, count, y + (b.to + i) * w->size);
     }
 }
 
@@ -274,14 +272,14 @@ static const best_fn bests[QN_DTYPE_COUNT][2] = {QN_TYPED_NUMBERS(BESTS_OF) BEST
 
 /* x dense as [outer, n, inner] of which n goes. */
 typedef struct form {
-    int64_t outer, n, inner, blocks, size;
+    int64_t outer, n, inner, size;
     int order;
     best_fn best;
 } form;
 
 /* Axes in the set go, counted from the last; 0: others lie between them. */
 static int make_form(const qn_tensor *x, unsigned set, int order, form *f) {
-    *f = (form){1, 1, 1, 0, qn_dtype_describe((qn_dtype)x->dtype)->bytes, order, bests[x->dtype][order]};
+    *f = (form){1, 1, 1, qn_dtype_describe((qn_dtype)x->dtype)->bytes, order, bests[x->dtype][order]};
     for (int k = 0; k < x->rank; k++) {
         int64_t extent = qn_ne(x, k);
         if (extent == 1) continue;
@@ -289,7 +287,6 @@ static int make_form(const qn_tensor *x, unsigned set, int order, form *f) {
         else if (f->outer > 1) return 0;
         else f->n *= extent;
     }
-    f->blocks = (f->inner + LANES - 1) / LANES;
     return f->best && f->n <= INT32_MAX;
 }
 
@@ -340,19 +337,21 @@ static void run_best(const qn_call *c, const qn_cpu_step *s, int phase, int64_t 
     _Alignas(64) char best[LANES * 8];
     (void)phase;
     if (!form_of(c, &f)) return;
-    int64_t units = f.outer * f.blocks;
+    int64_t units = qn_columns_units(f.outer, f.inner);
     for (int64_t u = qn_cpu_cut(units, s->parts[0], part), end = qn_cpu_cut(units, s->parts[0], part + 1); u < end; u++) {
-        int64_t o = u / f.blocks, first = u % f.blocks * LANES, some = f.inner - first < LANES ? f.inner - first : LANES;
+        qn_columns b = qn_columns_at(f.outer, f.inner, u);
         if (f.inner == 1) y[u] = best_of_run(&f, c->src[0]->dtype, x + u * f.n * f.size);
-        else f.best(best, y + o * f.inner + first, x + (o * f.n * f.inner + first) * f.size, f.inner, f.n, some);
+        else
+            f.best(best, y + b.outer * f.inner + b.first, x + (b.outer * f.n * f.inner + b.first) * f.size, f.inner, f.n, b.some);
     }
 }
 
 static int prepare_best(const qn_call *c, qn_cpu_step *s, const qn_tensor *x, const char *name, qn_cpu_run_fn fn) {
     form f;
     if (qn_tensor_count(x) == 0 || !qn_cpu_is_dense(x) || !qn_cpu_is_dense(c->dst[0]) || !form_of(c, &f)) return 0;
-    double each = (double)qn_tensor_count(x) / (double)(f.outer * f.blocks);
-    return qn_cpu_by_rows(s, name, fn, f.outer * f.blocks, each * (double)f.size, each);
+    int64_t units = qn_columns_units(f.outer, f.inner);
+    double each = (double)qn_tensor_count(x) / (double)units;
+    return qn_cpu_by_rows(s, name, fn, units, each * (double)f.size, each);
 }
 
 int QN_K(best)(const qn_call *c, qn_cpu_step *s) {
@@ -367,17 +366,17 @@ static void run_best_back(const qn_call *c, const qn_cpu_step *s, int phase, int
     int32_t at[LANES];
     (void)phase;
     if (!form_of(c, &f)) return;
-    int64_t units = f.outer * f.blocks;
+    int64_t units = qn_columns_units(f.outer, f.inner);
     for (int64_t u = qn_cpu_cut(units, s->parts[0], part), end = qn_cpu_cut(units, s->parts[0], part + 1); u < end; u++) {
-        int64_t o = u / f.blocks, first = u % f.blocks * LANES, some = f.inner - first < LANES ? f.inner - first : LANES;
-        int64_t begin = (o * f.n * f.inner + first) * f.size, row = f.inner * f.size;
-        const char *x = qn_at(c->src[1], begin), *g = qn_at(c->src[0], (o * f.inner + first) * f.size);
+        qn_columns b = qn_columns_at(f.outer, f.inner, u);
+        int64_t begin = (b.outer * f.n * f.inner + b.first) * f.size, row = f.inner * f.size;
+        const char *x = qn_at(c->src[1], begin), *g = qn_at(c->src[0], (b.outer * f.inner + b.first) * f.size);
         char *dx = qn_at(c->dst[0], begin);
         if (f.inner == 1) at[0] = best_of_run(&f, c->src[1]->dtype, x);
-        else f.best(best, at, x, f.inner, f.n, some);
-        for (int64_t r = 0; f.inner > 1 && r < f.n; r++) memset(dx + r * row, 0, (size_t)(some * f.size));
+        else f.best(best, at, x, f.inner, f.n, b.some);
+        for (int64_t r = 0; f.inner > 1 && r < f.n; r++) memset(dx + r * row, 0, (size_t)(b.some * f.size));
         if (f.inner == 1) memset(dx, 0, (size_t)(f.n * f.size));
-        for (int64_t i = 0; i < some; i++) memcpy(dx + at[i] * row + i * f.size, g + i * f.size, (size_t)f.size);
+        for (int64_t i = 0; i < b.some; i++) memcpy(dx + at[i] * row + i * f.size, g + i * f.size, (size_t)f.size);
     }
 }
 
