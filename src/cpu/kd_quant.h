@@ -125,17 +125,17 @@ void qn_quant_dots(const qn_quant_type *t, const qn_quant_chunk *w, int panels, 
                    float *sums, int step, const qn_quant_next *next);
 
 /* The same by tiles, where the level has them: n rows, a multiple of QN_TILE_ROWS, and QN_TILE_LEAST to QN_TILE_PANELS panels. They
- * pay from so many rows and so wide a group on; on AMX groups of 16 are faster without, where finishing a tile costs as much as the
- * half that its products save. */
+ * pay from so many rows (for types with a minimum FROM_MIN) and so wide a group on; on AMX groups of 16 are faster without, where finishing a
+ * tile costs as much as the half that its products save. */
 #if defined(QN_AT_amx)
 #define QN_HAS_TILES 1
-enum { QN_TILE_ROWS = 16, QN_TILE_LEAST = 4, QN_TILE_PANELS = 4, QN_TILE_FROM = 16, QN_TILE_GROUP = 32 };
+enum { QN_TILE_ROWS = 16, QN_TILE_LEAST = 4, QN_TILE_PANELS = 4, QN_TILE_FROM = 48, QN_TILE_FROM_MIN = 128, QN_TILE_GROUP = 32 };
 #elif defined(QN_AT_i8mm) || defined(QN_AT_sve)
 #define QN_HAS_TILES 1
 #define QN_TILES_END 1
-enum { QN_TILE_ROWS = 4, QN_TILE_LEAST = 1, QN_TILE_PANELS = 4, QN_TILE_FROM = 8, QN_TILE_GROUP = 16 };
+enum { QN_TILE_ROWS = 4, QN_TILE_LEAST = 1, QN_TILE_PANELS = 4, QN_TILE_FROM = 8, QN_TILE_FROM_MIN = 8, QN_TILE_GROUP = 16 };
 #else
-enum { QN_TILE_ROWS = 1, QN_TILE_PANELS = QN_DOT_PANELS, QN_TILE_FROM = 1 << 30, QN_TILE_GROUP = 32 };
+enum { QN_TILE_ROWS = 1, QN_TILE_PANELS = QN_DOT_PANELS, QN_TILE_FROM = 1 << 30, QN_TILE_FROM_MIN = 1 << 30, QN_TILE_GROUP = 32 };
 #endif
 #define qn_quant_tiles QN_K(quant_tiles)
 void qn_quant_tiles(const qn_quant_type *t, const qn_quant_chunk *w, int panels, const qn_quant_row *const *x, int n, int count,
@@ -144,7 +144,9 @@ void qn_quant_tiles(const qn_quant_type *t, const qn_quant_chunk *w, int panels,
 #define qn_quant_tiles_end QN_K(quant_tiles_end)
 void qn_quant_tiles_end(int n, float *sums, int step);
 
-static inline int qn_quant_by_tiles(const qn_quant_type *t, int n) { return n >= QN_TILE_FROM && t->group >= QN_TILE_GROUP; }
+static inline int qn_quant_by_tiles(const qn_quant_type *t, int n) {
+    return n >= (t->has_least ? QN_TILE_FROM_MIN : QN_TILE_FROM) && t->group >= QN_TILE_GROUP;
+}
 static inline int qn_quant_abreast(const qn_quant_type *t, int n) {
     return n == 1 ? QN_DOT_PANELS_ONE : qn_quant_by_tiles(t, n) ? QN_TILE_PANELS : QN_DOT_PANELS;
 }
