@@ -16,8 +16,6 @@
 
 enum { KEYS = QN_ATTEND_KEYS, ROWS = 64 }; /* rows of a tile: as many as qn_attend_turn turns at once */
 
-static int64_t whole_vectors(int64_t n) { return (n + VF_N - 1) / VF_N * VF_N; }
-
 /* Rows of queries, keys and values as f32 and turned, the squares between them, and the sums. */
 typedef struct slot {
     float *q, *g, *k, *v, *kt, *vt;
@@ -29,7 +27,7 @@ typedef struct slot {
 
 static slot slot_at(const qn_attend *a, float *base) {
     slot s;
-    int64_t at = 0, deep = whole_vectors(a->deep), wide = whole_vectors(a->wide);
+    int64_t at = 0, deep = qn_attend_lanes(a->deep), wide = qn_attend_lanes(a->wide);
 #define TAKE(field, count) s.field = base ? base + at : NULL, at += ((count) + 15) / 16 * 16
     TAKE(q, ROWS * deep);
     TAKE(g, ROWS * wide);
@@ -75,8 +73,7 @@ static void product(int rows, int64_t wide, int depth, const float *a, int64_t l
 static void score_row(const qn_attend *a, const slot *s, int r, int n, int masked) {
     static const float ones[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     const vf none = vf_set1(-INFINITY), cap = vf_set1(a->cap);
-    for (int p = r * KEYS; p < (r + 1) * KEYS; p += VF_N) {
-        int left = n - (p - r * KEYS);
+    for (int p = r * KEYS, left = n; left > 0; p += VF_N, left -= VF_N) {
         vf y = vf_load(s->scores + p) * vf_set1(a->scale), bend = vf_set1(1.0f);
         if (a->cap != 0) {
             vf t = vf_tanh(y / cap);
@@ -84,7 +81,7 @@ static void score_row(const qn_attend *a, const slot *s, int r, int n, int maske
             y = cap * t;
         }
         if (masked) y = vf_select(vf_load(s->bias + p) == none, none, y + vf_load(s->bias + p));
-        if (left < VF_N) y = vf_select(vf_loadn(ones, left > 0 ? left : 0) > vf_zero(), y, none);
+        if (left < VF_N) y = vf_select(vf_loadn(ones, left) > vf_zero(), y, none);
         vf_store(s->scores + p, y);
         vf_store(s->bend + p, bend);
     }
@@ -92,28 +89,28 @@ static void score_row(const qn_attend *a, const slot *s, int r, int n, int maske
 
 /* Scores and <g, v> of the keys [j, j + n); 0 when no row sees any of them. */
 static int score_block(const qn_attend *a, const qn_attend_place *at, const slot *s, int64_t j, int n) {
-    int64_t deep = whole_vectors(a->deep), wide = whole_vectors(a->wide);
+    int64_t deep = qn_attend_lanes(a->deep), wide = qn_attend_lanes(a->wide);
     int masked = a->kind != QN_ATTEND_ALL;
     if (masked && !qn_attend_bias(a, at, s->bias, j, n)) return 0;
     qn_attend_widen(qn_attend_row(&a->k, at->batch, at->head, j), a->k.place, a->k.dtype, n, a->deep, s->k, deep);
     qn_attend_widen(qn_attend_row(&a->v, at->batch, at->head, j), a->v.place, a->v.dtype, n, a->wide, s->v, wide);
     qn_attend_turn((const char *)s->k, deep * 4, QN_DTYPE_F32, n, a->deep, s->kt, NULL);
     qn_attend_turn((const char *)s->v, wide * 4, QN_DTYPE_F32, n, a->wide, s->vt, NULL);
-    product(at->rows, KEYS, (int)a->deep, s->q, deep, s->kt, KEYS, s->scores, KEYS, NULL);
-    product(at->rows, KEYS, (int)a->wide, s->g, wide, s->vt, KEYS, s->pays, KEYS, NULL);
+    product(at->rows, qn_attend_lanes(n), (int)a->deep, s->q, deep, s->kt, KEYS, s->scores, KEYS, NULL);
+    product(at->rows, qn_attend_lanes(n), (int)a->wide, s->g, wide, s->vt, KEYS, s->pays, KEYS, NULL);
     for (int r = 0; r < at->rows; r++) score_row(a, s, r, n, masked);
     return 1;
 }
 
 /* The highest score, the sum of the weights and <g, result> of a row, with the keys of one more block. */
-static void sum_row(const slot *s, int r) {
+static void sum_row(const slot *s, int r, int n) {
     const float *scores = s->scores + r * KEYS, *pays = s->pays + r * KEYS;
     vf top = vf_set1(s->top[r]), sum = vf_zero(), paid = vf_zero();
-    for (int p = 0; p < KEYS; p += VF_N) top = vf_max(vf_load(scores + p), top);
+    for (int p = 0; p < n; p += VF_N) top = vf_max(vf_load(scores + p), top);
     float now = vf_largest(top);
-    if (now == -INFINITY) now = qn_attend_without_top(scores);
+    if (now == -INFINITY) now = qn_attend_without_top(scores, n);
     if (now == -INFINITY) return;
-    for (int p = 0; p < KEYS; p += VF_N) {
+    for (int p = 0; p < n; p += VF_N) {
         vf w = vf_exp_below(vf_load(scores + p) - vf_set1(now));
         sum += w;
         paid += vf_select(w == vf_zero(), vf_zero(), w * vf_load(pays + p));
@@ -126,10 +123,10 @@ static void sum_row(const slot *s, int r) {
 
 /* Scores become weights, and what is paid becomes the pull on the products; the pull on the scores replaces the mask. A key without a
  * score has no weight even in a row whose share is no number: other rows may see that key. */
-static void pull_row(const qn_attend *a, const slot *s, int r) {
+static void pull_row(const qn_attend *a, const slot *s, int r, int n) {
     const vf none = vf_set1(-INFINITY);
     vf top = vf_set1(s->top[r]), share = vf_set1(s->share[r]), level = vf_set1(s->level[r]), scale = vf_set1(a->scale);
-    for (int p = r * KEYS; p < (r + 1) * KEYS; p += VF_N) {
+    for (int p = r * KEYS; p < r * KEYS + n; p += VF_N) {
         vf w = s->share[r] == 0 ? vf_zero() : vf_exp_below(vf_load(s->scores + p) - top) * share;
         w = vf_select(vf_load(s->scores + p) == none, vf_zero(), w);
         vf score = vf_select(w == vf_zero(), vf_zero(), w * (vf_load(s->pays + p) - level));
@@ -140,11 +137,11 @@ static void pull_row(const qn_attend *a, const slot *s, int r) {
 }
 
 static void pull_block(const qn_attend *a, const qn_attend_place *at, const slot *s, int64_t j, int n) {
-    int64_t deep = whole_vectors(a->deep), wide = whole_vectors(a->wide);
-    for (int r = 0; r < at->rows; r++) pull_row(a, s, r);
-    qn_attend_turn((const char *)s->scores, KEYS * 4, QN_DTYPE_F32, at->rows, KEYS, s->turned, NULL);
+    int64_t deep = qn_attend_lanes(a->deep), wide = qn_attend_lanes(a->wide);
+    for (int r = 0; r < at->rows; r++) pull_row(a, s, r, n);
+    qn_attend_turn((const char *)s->scores, KEYS * 4, QN_DTYPE_F32, at->rows, qn_attend_lanes(n), s->turned, NULL);
     product(n, wide, at->rows, s->turned, KEYS, s->g, wide, s->dv + j * wide, wide, s->ones);
-    qn_attend_turn((const char *)s->pull, KEYS * 4, QN_DTYPE_F32, at->rows, KEYS, s->turned, NULL);
+    qn_attend_turn((const char *)s->pull, KEYS * 4, QN_DTYPE_F32, at->rows, qn_attend_lanes(n), s->turned, NULL);
     product(n, deep, at->rows, s->turned, KEYS, s->q, deep, s->dk + j * deep, deep, s->ones);
     product(at->rows, deep, n, s->pull, KEYS, s->k, deep, s->dq, deep, s->ones);
 }
@@ -167,7 +164,7 @@ static float sink_of(const qn_attend *a, int64_t head) {
 
 static void open_tile(const back *b, const qn_attend_place *at, const slot *s) {
     const qn_attend *a = &b->a;
-    int64_t deep = whole_vectors(a->deep), wide = whole_vectors(a->wide);
+    int64_t deep = qn_attend_lanes(a->deep), wide = qn_attend_lanes(a->wide);
     memset(s->dq, 0, (size_t)(at->rows * deep) * sizeof *s->dq);
     for (int r = 0; r < at->rows; r++) {
         int64_t h = qn_attend_head(a, at, r), i = qn_attend_query(a, at, r);
@@ -213,7 +210,7 @@ static void run_tile(const back *b, const qn_attend_place *at, const slot *s) {
     for (int64_t j = 0; j < a->keys; j += KEYS) {
         int n = a->keys - j < KEYS ? (int)(a->keys - j) : KEYS;
         if (!score_block(a, at, s, j, n)) continue;
-        for (int r = 0; r < at->rows; r++) sum_row(s, r);
+        for (int r = 0; r < at->rows; r++) sum_row(s, r, n);
     }
     settle_rows(b, at, s);
     for (int64_t j = 0; j < a->keys; j += KEYS) {
@@ -224,7 +221,7 @@ static void run_tile(const back *b, const qn_attend_place *at, const slot *s) {
     }
     for (int r = 0; r < at->rows; r++) {
         const char *row = qn_attend_row(&b->dq, at->batch, qn_attend_head(a, at, r), qn_attend_query(a, at, r));
-        qn_copy_row(QN_DTYPE_F32, (const char *)(s->dq + r * whole_vectors(a->deep)), b->dq.dtype, (char *)(uintptr_t)row,
+        qn_copy_row(QN_DTYPE_F32, (const char *)(s->dq + r * qn_attend_lanes(a->deep)), b->dq.dtype, (char *)(uintptr_t)row,
                     a->deep);
     }
 }
@@ -233,8 +230,8 @@ static void run_tile(const back *b, const qn_attend_place *at, const slot *s) {
 static void run_split(const back *b, const slot *s, int64_t batch, int64_t head, int64_t split, int64_t splits) {
     const qn_attend *a = &b->a;
     int64_t rows = a->queries * a->group, tiles = (rows + ROWS - 1) / ROWS, end = qn_cpu_cut(tiles, splits, split + 1);
-    memset(s->dk, 0, (size_t)(a->keys * whole_vectors(a->deep)) * sizeof *s->dk);
-    memset(s->dv, 0, (size_t)(a->keys * whole_vectors(a->wide)) * sizeof *s->dv);
+    memset(s->dk, 0, (size_t)(a->keys * qn_attend_lanes(a->deep)) * sizeof *s->dk);
+    memset(s->dv, 0, (size_t)(a->keys * qn_attend_lanes(a->wide)) * sizeof *s->dv);
     for (int i = 0; i < ROWS; i++) s->ones[i] = 1;
     for (int64_t h = head * a->group; b->dsinks && h < (head + 1) * a->group; h++) b->dsinks[batch * a->heads + h] = 0;
     for (int64_t tile = qn_cpu_cut(tiles, splits, split); tile < end; tile++) {
@@ -249,8 +246,8 @@ static void put_sums(const back *b, const slot *s, int64_t batch, int64_t head, 
     const qn_attend *a = &b->a;
     char *k = (char *)(uintptr_t)qn_attend_row(&b->dk, batch, head, j),
          *v = (char *)(uintptr_t)qn_attend_row(&b->dv, batch, head, j);
-    qn_copy_row(QN_DTYPE_F32, (const char *)(s->dk + j * whole_vectors(a->deep)), b->dk.dtype, k, a->deep);
-    qn_copy_row(QN_DTYPE_F32, (const char *)(s->dv + j * whole_vectors(a->wide)), b->dv.dtype, v, a->wide);
+    qn_copy_row(QN_DTYPE_F32, (const char *)(s->dk + j * qn_attend_lanes(a->deep)), b->dk.dtype, k, a->deep);
+    qn_copy_row(QN_DTYPE_F32, (const char *)(s->dv + j * qn_attend_lanes(a->wide)), b->dv.dtype, v, a->wide);
 }
 
 static back back_of(const qn_call *c) {
@@ -291,7 +288,7 @@ static void add_row(float *to, const float *from, int64_t n) {
 static void add_splits(const back *b, const qn_cpu_step *s, void *workspace, int64_t part) {
     const qn_attend *a = &b->a;
     int64_t key_heads = a->heads / a->group, splits = s->n[N_SPLITS], rows = a->batches * key_heads * a->keys;
-    int64_t deep = whole_vectors(a->deep), wide = whole_vectors(a->wide), end = qn_cpu_cut(rows, s->parts[1], part + 1);
+    int64_t deep = qn_attend_lanes(a->deep), wide = qn_attend_lanes(a->wide), end = qn_cpu_cut(rows, s->parts[1], part + 1);
     for (int64_t r = qn_cpu_cut(rows, s->parts[1], part); r < end; r++) {
         int64_t unit = r / a->keys, j = r % a->keys;
         slot first = slot_of(b, workspace, unit * splits);

@@ -20,7 +20,6 @@ static inline float exp_one(float x) { return vf_exp_below(vf_set1(x))[0]; }
 
 /* ---- Cutting */
 
-static int64_t whole_vectors(int64_t n) { return (n + VF_N - 1) / VF_N * VF_N; }
 static int64_t aligned(int64_t floats) { return (floats + 15) / 16 * 16; }
 static int is_plain(uint32_t dtype) { return dtype == QN_DTYPE_F32 || dtype == QN_DTYPE_F16 || dtype == QN_DTYPE_BF16; }
 
@@ -34,10 +33,10 @@ typedef struct slot {
 
 static slot slot_at(const qn_attend *a, int64_t tile, float *base, int64_t head) {
     slot s;
-    int64_t at = 0, pitch = whole_vectors(a->wide);
+    int64_t at = 0, pitch = qn_attend_lanes(a->wide);
 #define TAKE(field, count) s.field = base ? base + at : NULL, at += aligned(count)
     TAKE(keys, KEYS * a->deep);
-    TAKE(key_rows, is_plain(a->k.dtype) ? 0 : KEYS * whole_vectors(a->deep));
+    TAKE(key_rows, is_plain(a->k.dtype) ? 0 : KEYS * qn_attend_lanes(a->deep));
     TAKE(values, KEYS * pitch);
     TAKE(scores, tile * KEYS);
     TAKE(bias, tile * KEYS);
@@ -75,7 +74,7 @@ int qn_attend_plan(const qn_attend *a, qn_attend_cut *cut) {
     cut->split = cut->spans > 1 && a->batches * bundles(key_heads, rows <= FEW ? BUNDLE : 1) * cut->tiles < UNITS;
     cut->bundle = rows <= FEW ? bundle_of(a, key_heads, cut->split ? cut->spans : 1) : 1;
     cut->units = a->batches * bundles(key_heads, cut->bundle) * cut->tiles;
-    cut->partial = aligned(whole_vectors(a->wide) + 2);
+    cut->partial = aligned(qn_attend_lanes(a->wide) + 2);
     int64_t partials = cut->split ? a->batches * key_heads * cut->tiles * cut->spans * cut->tile : 0;
     double unit_flops = 2.0 * (double)(a->deep + a->wide) * (double)a->keys * (double)(cut->tile * cut->bundle);
     if (cut->split) {
@@ -149,25 +148,25 @@ static void weigh_row(const qn_attend *a, const slot *s, int r, int n, int maske
     const float *bias = s->bias + r * KEYS;
     const vf none = vf_set1(-INFINITY), scale = vf_set1(a->scale), cap = vf_set1(a->cap);
     vf top = vf_set1(s->top[r]), sum = vf_zero();
-    for (int p = 0; p < KEYS; p += VF_N) {
+    for (int p = 0; p < n; p += VF_N) {
         vf y = vf_load(scores + p) * scale;
         if (a->cap != 0) y = cap * vf_tanh(y / cap);
         if (masked) {
             vf b = vf_load(bias + p);
             y = vf_select(b == none, none, y + b);
         }
-        if (p + VF_N > n) y = vf_select(vf_loadn(ones, n > p ? n - p : 0) > vf_zero(), y, none); /* no key there */
+        if (p + VF_N > n) y = vf_select(vf_loadn(ones, n - p) > vf_zero(), y, none); /* no key there */
         top = vf_max(y, top);
         vf_store(scores + p, y);
     }
     float before = s->top[r], now = vf_largest(top);
-    if (now == -INFINITY) now = qn_attend_without_top(scores);
+    if (now == -INFINITY) now = qn_attend_without_top(scores, n);
     if (now == -INFINITY) { /* no key of this row has a score yet */
         memset(scores, 0, KEYS * sizeof *scores);
         s->factor[r] = 1;
         return;
     }
-    for (int p = 0; p < KEYS; p += VF_N) {
+    for (int p = 0; p < n; p += VF_N) {
         vf w = vf_exp_below(vf_load(scores + p) - vf_set1(now));
         vf_store(scores + p, w);
         sum += w;
@@ -190,7 +189,7 @@ static uint32_t turn_keys(const qn_attend *a, const qn_attend_place *at, const s
                           qn_attend_ahead *ahead) {
     const char *k = qn_attend_row(&a->k, at->batch, at->head, j);
     if (!is_plain(a->k.dtype)) {
-        int64_t deep = whole_vectors(a->deep);
+        int64_t deep = qn_attend_lanes(a->deep);
         widen(&a->k, &a->k_codes, at, j, n, a->deep, s->key_rows, deep);
         qn_attend_turn((const char *)s->key_rows, deep * 4, QN_DTYPE_F32, n, a->deep, s->keys, NULL);
     } else if (at->rows <= FEW && a->k.dtype != QN_DTYPE_F32 && qn_attend_turns_words(n, a->deep)) {
@@ -215,7 +214,7 @@ static qn_attend_ahead rows_ahead(const qn_attend *a, const qn_attend_side *side
 
 /* Keys [j, j + n) for all rows of a tile. */
 static void attend_block(const qn_attend *a, const qn_attend_place *at, const slot *s, int64_t j, int n, later then) {
-    int64_t pitch = whole_vectors(a->wide);
+    int64_t pitch = qn_attend_lanes(a->wide);
     int masked = a->kind != QN_ATTEND_ALL;
     if (masked && !qn_attend_bias(a, at, s->bias, j, n)) return;
     int few = at->rows <= FEW, direct = is_plain(a->v.dtype) && pitch == a->wide && (few || a->v.dtype == QN_DTYPE_F32);
@@ -225,7 +224,7 @@ static void attend_block(const qn_attend *a, const qn_attend_place *at, const sl
     uint32_t columns = turn_keys(a, at, s, j, n, &k);
     qn_attend_product(&(qn_attend_sum){.rows = at->rows,
                                        .depth = (int)a->deep,
-                                       .wide = KEYS,
+                                       .wide = qn_attend_lanes(n),
                                        .a = s->q,
                                        .lda = a->deep,
                                        .b = (const char *)s->keys,
@@ -259,7 +258,7 @@ static void attend_block(const qn_attend *a, const qn_attend_place *at, const sl
 /* ---- Spans and rows */
 
 static void begin_span(const qn_attend *a, const qn_attend_place *at, const slot *s) {
-    memset(s->sums, 0, (size_t)(at->rows * whole_vectors(a->wide)) * sizeof *s->sums);
+    memset(s->sums, 0, (size_t)(at->rows * qn_attend_lanes(a->wide)) * sizeof *s->sums);
     for (int r = 0; r < at->rows; r++) {
         s->top[r] = -INFINITY;
         s->sum[r] = 0;
@@ -333,7 +332,7 @@ static float *partial_of(const qn_attend_cut *cut, float *workspace, int64_t uni
 /* Sums of one span are kept: the sums, then the highest score and the total weight. */
 static void keep_sums(const qn_attend *a, const qn_attend_cut *cut, float *workspace, const qn_attend_place *at, const slot *s,
                       int64_t span) {
-    int64_t pitch = whole_vectors(a->wide), unit = unit_of(a, cut, at) * cut->spans + span;
+    int64_t pitch = qn_attend_lanes(a->wide), unit = unit_of(a, cut, at) * cut->spans + span;
     for (int r = 0; r < at->rows; r++) {
         float *kept = partial_of(cut, workspace, unit, r);
         memcpy(kept, s->sums + r * pitch, (size_t)pitch * sizeof *kept);
@@ -343,13 +342,13 @@ static void keep_sums(const qn_attend *a, const qn_attend_cut *cut, float *works
 }
 
 static void merge_sums(const qn_attend *a, const qn_attend_place *at, const slot *s) {
-    int64_t pitch = whole_vectors(a->wide);
+    int64_t pitch = qn_attend_lanes(a->wide);
     for (int r = 0; r < at->rows; r++)
         merge_span(s->totals + r * pitch, s->all_top + r, s->all_sum + r, s->sums + r * pitch, s->top[r], s->sum[r], pitch);
 }
 
 static void finish_tile(const qn_attend *a, const qn_attend_place *at, const slot *s) {
-    int64_t pitch = whole_vectors(a->wide);
+    int64_t pitch = qn_attend_lanes(a->wide);
     for (int r = 0; r < at->rows; r++)
         finish_row(a, at->batch, qn_attend_head(a, at, r), qn_attend_query(a, at, r), s->totals + r * pitch, s->all_top[r],
                    s->all_sum[r]);
@@ -371,7 +370,7 @@ static void begin_group(const qn_attend *a, const qn_attend_cut *cut, float *scr
         g->at[h] = place_of(a, cut, (batch * key_heads + first + h) * cut->tiles + unit % cut->tiles);
         *s = slot_at(a, cut->tile, scratch, h);
         fetch_queries(a, &g->at[h], s);
-        memset(s->totals, 0, (size_t)(g->at[h].rows * whole_vectors(a->wide)) * sizeof *s->totals);
+        memset(s->totals, 0, (size_t)(g->at[h].rows * qn_attend_lanes(a->wide)) * sizeof *s->totals);
         for (int r = 0; r < g->at[h].rows; r++) {
             s->all_top[r] = -INFINITY;
             s->all_sum[r] = 0;
@@ -409,7 +408,7 @@ static void run_unit(const qn_attend *a, const qn_attend_cut *cut, float *worksp
 /* Rows of the output, each the merger of its spans. */
 static void run_merge(const qn_attend *a, const qn_attend_cut *cut, float *workspace, int64_t part) {
     int64_t rows = a->batches * a->heads * a->queries, end = qn_cpu_cut(rows, cut->parts[1], part + 1);
-    int64_t pitch = whole_vectors(a->wide), key_heads = a->heads / a->group, of_head = a->queries * a->group;
+    int64_t pitch = qn_attend_lanes(a->wide), key_heads = a->heads / a->group, of_head = a->queries * a->group;
     slot s = slot_at(a, cut->tile, workspace + cut->slot * part, 0);
     for (int64_t n = qn_cpu_cut(rows, cut->parts[1], part); n < end; n++) {
         int64_t row = n % of_head, head = n / of_head % key_heads, batch = n / of_head / key_heads;

@@ -57,11 +57,13 @@ typedef struct qn_attend_cut {
 
 /* What a block whose scores have no highest goes on with. Those that are -Inf are no scores, and then there is nothing to go on with; one
  * that is no number has no place in an order, but must not be taken for none: weighed by any top it makes its row no number. */
-static inline float qn_attend_without_top(const float *scores) {
-    for (int p = 0; p < QN_ATTEND_KEYS; p++)
+static inline float qn_attend_without_top(const float *scores, int n) {
+    for (int p = 0; p < n; p++)
         if (scores[p] != -INFINITY) return 0;
     return -INFINITY;
 }
+
+static inline int64_t qn_attend_lanes(int64_t n) { return (n + VF_N - 1) / VF_N * VF_N; }
 
 /* 0: too large, or of a dtype that has no kernel. */
 #define qn_attend_plan QN_K(attend_plan)
@@ -148,7 +150,7 @@ typedef struct qn_attend_sum {
 } qn_attend_sum;
 #define qn_attend_product QN_K(attend_product)
 void qn_attend_product(const qn_attend_sum *s);
-/* Key rows of f32, f16 or bf16 become columns: to[p][j], QN_ATTEND_KEYS wide, zero from n on. ahead may be NULL. */
+/* Key rows of f32, f16 or bf16 become columns: to[p][j], QN_ATTEND_KEYS apart, zero from n to the end of its vector. ahead may be NULL. */
 #define qn_attend_turn QN_K(attend_turn)
 void qn_attend_turn(const char *rows, int64_t step, uint32_t dtype, int n, int64_t deep, float *to, qn_attend_ahead *ahead);
 /* The same for whole blocks of rows of 16 bits, whose columns stay so (k_attention_words.c); and whether they can be turned. */

@@ -72,14 +72,15 @@ INLINE void careful(const qn_attend_sum *s, int64_t row, int64_t column, int64_t
     vf_store(c, sum);
 }
 
-/* All columns of so many rows. */
+/* All columns of so many rows: by whole tiles, then pairs of vectors, then one. */
 #define ROWS(label, size, rows)                                                                                               \
     static void rows_##label##_##rows(const qn_attend_sum *s, int64_t row) {                                                  \
         int64_t j = 0;                                                                                                        \
         while (j < s->wide) {                                                                                                 \
-            int whole = j + WIDE * VF_N <= s->wide;                                                                           \
-            int bad = whole ? tile(rows, WIDE, s, row, j, size, load_##label) : tile(rows, 1, s, row, j, size, load_##label); \
-            int64_t end = j + (whole ? WIDE : 1) * VF_N;                                                                      \
+            int64_t left = (s->wide - j) / VF_N, vectors = left >= WIDE ? WIDE : left >= 2 ? 2 : 1, end = j + vectors * VF_N; \
+            int bad = vectors == WIDE ? tile(rows, WIDE, s, row, j, size, load_##label)                                       \
+                      : vectors == 2  ? tile(rows, 2, s, row, j, size, load_##label)                                          \
+                                      : tile(rows, 1, s, row, j, size, load_##label);                                          \
             for (; j < end; j += VF_N)                                                                                        \
                 for (int i = 0; bad && i < (rows); i++) careful(s, row + i, j, size, load_##label);                           \
         }                                                                                                                     \
@@ -138,9 +139,9 @@ void qn_attend_turn(const char *rows, int64_t step, uint32_t dtype, int n, int64
     static void (*const whole[])(const char *, int64_t, int64_t, float *, qn_attend_ahead *) = {turn_whole_f32, turn_whole_f16,
                                                                                                 turn_whole_bf16};
     int which = dtype_number(dtype);
-    for (int j = 0; j < QN_ATTEND_KEYS; j += VF_N)
+    for (int j = 0; j < n; j += VF_N)
         if (j + VF_N <= n && deep % VF_N == 0) whole[which](rows + j * step, step, deep, to + j, ahead);
-        else some[which](rows + (j < n ? j : 0) * step, step, n - j, deep, to + j);
+        else some[which](rows + j * step, step, n - j, deep, to + j);
 }
 
 void qn_attend_widen(const char *rows, int64_t step, uint32_t dtype, int n, int64_t deep, float *to, int64_t pitch) {
