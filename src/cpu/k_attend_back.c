@@ -71,7 +71,6 @@ static void product(int rows, int64_t wide, int depth, const float *a, int64_t l
 
 /* Products of a row become scores; bend says how fast a score follows its product. */
 static void score_row(const qn_attend *a, const slot *s, int r, int n, int masked) {
-    static const float ones[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     const vf none = vf_set1(-INFINITY), cap = vf_set1(a->cap);
     for (int p = r * KEYS, left = n; left > 0; p += VF_N, left -= VF_N) {
         vf y = vf_load(s->scores + p) * vf_set1(a->scale), bend = vf_set1(1.0f);
@@ -81,7 +80,7 @@ static void score_row(const qn_attend *a, const slot *s, int r, int n, int maske
             y = cap * t;
         }
         if (masked) y = vf_select(vf_load(s->bias + p) == none, none, y + vf_load(s->bias + p));
-        if (left < VF_N) y = vf_select(vf_loadn(ones, left) > vf_zero(), y, none);
+        if (left < VF_N) y = vf_some(y, left, none);
         vf_store(s->scores + p, y);
         vf_store(s->bend + p, bend);
     }

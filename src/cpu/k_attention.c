@@ -140,8 +140,6 @@ int qn_attend_bias(const qn_attend *a, const qn_attend_place *at, float *tile, i
     return any;
 }
 
-static const float ones[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-
 /* Products become scores, the highest is found, and scores become weights. */
 static void weigh_row(const qn_attend *a, const slot *s, int r, int n, int masked) {
     float *scores = s->scores + r * KEYS;
@@ -155,7 +153,7 @@ static void weigh_row(const qn_attend *a, const slot *s, int r, int n, int maske
             vf b = vf_load(bias + p);
             y = vf_select(b == none, none, y + b);
         }
-        if (p + VF_N > n) y = vf_select(vf_loadn(ones, n - p) > vf_zero(), y, none); /* no key there */
+        if (p + VF_N > n) y = vf_some(y, n - p, none); /* no key there */
         top = vf_max(y, top);
         vf_store(scores + p, y);
     }

@@ -124,6 +124,7 @@ int qn_copy_plan(const qn_tensor *dst, const qn_tensor *src, qn_copy_loops *l) {
     l->dst = b.data ? qn_at(&b, 0) : NULL;
     l->size = from->bytes;
     l->past = qn_past_is(dst, &src, 1);
+    l->far = qn_past_way(dst, &src, 1) != QN_NEAR;
     int mixed = a.dtype != b.dtype && (qn_is_block(a.dtype) || qn_is_block(b.dtype));
     int rank = a.rank > b.rank ? a.rank : b.rank;
     for (int k = rank - 1; k > 0; k--) add_axis(l, qn_ne(&a, k), qn_nb(&a, k), qn_nb(&b, k));

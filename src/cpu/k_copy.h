@@ -26,6 +26,7 @@ typedef struct qn_copy_loops {
     uint32_t from, to;
     int64_t size;                  /* bytes of an element of the source, when both are of one dtype */
     int past;                      /* what is written is too large for any cache, and is not what is read */
+    int far;                       /* what is written is at least too large for the first cache */
     int square;                    /* the two innermost axes change places */
     int64_t pieces, across, units; /* a row, or what is turned, is cut into so many, or so many by so many */
 } qn_copy_loops;

@@ -35,7 +35,11 @@ QN_INLINE void turn_some(const char *src, int64_t step, char *dst, int64_t to, i
     vf r[VF_N];
     for (int i = 0; i < VF_N; i++) r[i] = row_some(src, step, i, h, (int)w, size);
     vf_turn(r);
-    for (int64_t j = 0; j < w; j++) memcpy(dst + j * to, &r[j], (size_t)(h * size));
+    for (int64_t j = 0; j < w; j++) { /* a copy of few bytes would be a call, or worse */
+        char *y = dst + j * to;
+        vf_storen((float *)(void *)y, r[j], (int)(h * size / 4));
+        if (size == 2 && h % 2) memcpy(y + (h - 1) * 2, (char *)&r[j] + (h - 1) * 2, 2);
+    }
 }
 
 /* Not inlined: in a loop over squares, compilers run out of registers for addresses. */
@@ -47,14 +51,23 @@ TURN(turn_words_past, 4, 1)
 TURN(turn_pairs, 2, 0)
 TURN(turn_pairs_past, 2, 1)
 
-/* h rows of w neighbours become w rows of h: from row i, element j at src + i step + j size, to dst + j to + i size. */
-static void turn_all(turn_fn turn, const char *src, int64_t step, char *dst, int64_t to, int64_t h, int64_t w, int64_t size) {
-    int64_t side = VF_N * 4 / size;
-    for (int64_t i = 0; i < h; i += side)
-        for (int64_t j = 0; j < w; j += VF_N) {
+/* Where some of the VF_N rows behind dst are to be stored, asked for: rows n / of to (n + 1) / of of them. */
+static void ask_for_rows(const char *dst, int64_t to, int64_t bytes, int64_t n, int64_t of) {
+    for (int64_t k = VF_N * n / of; k < VF_N * (n + 1) / of; k++)
+        for (int64_t at = 0; at < bytes + 63; at += 64) qn_far_ask(dst + k * to + at);
+}
+
+/* h rows of w neighbours become w rows of h: from row i, element j at src + i step + j size, to dst + j to + i size. What is written goes
+ * along its rows: where these begin anywhere, squares share lines. */
+static void turn_all(turn_fn turn, const char *src, int64_t step, char *dst, int64_t to, int64_t h, int64_t w, int64_t size,
+                     int asks) {
+    int64_t side = VF_N * 4 / size, squares = (h + side - 1) / side;
+    for (int64_t j = 0; j < w; j += VF_N)
+        for (int64_t i = 0; i < h; i += side) {
             const char *p = src + i * step + j * size;
             char *q = dst + j * to + i * size;
             int64_t high = h - i < side ? h - i : side, wide = w - j < VF_N ? w - j : VF_N;
+            if (asks && j + 2 * VF_N <= w) ask_for_rows(dst + (j + VF_N) * to, to, h * size, i / side, squares);
             if (high == side && wide == VF_N) turn(p, step, q, to);
             else if (size == 4) turn_some(p, step, q, to, high, wide, 4);
             else turn_some(p, step, q, to, high, wide, 2);
@@ -70,5 +83,6 @@ void qn_copy_turned(const qn_copy_loops *l, const char *src, char *dst, int64_t 
     src += x * l->size + y * step;
     dst += x * to + y * l->size;
     int past = l->past && ((uintptr_t)dst | (uintptr_t)to) % sizeof(vf) == 0;
-    turn_all(turns[l->size == 4][past], src, step, dst, to, h, w, l->size);
+    int asks = l->far && !past && h * l->size >= 64; /* shorter rows share lines with those before them */
+    turn_all(turns[l->size == 4][past], src, step, dst, to, h, w, l->size, asks);
 }

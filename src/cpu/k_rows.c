@@ -5,6 +5,8 @@
 
 /* Elements of a row that are never cut apart, multiples of every block; longer where a row is only copied. */
 enum { PIECE = 1024, COPIED = 4096 };
+/* Rows of so few bytes are asked for so many rows before they are read: machines do not know where the next one lies. */
+enum { SHORT = 1024, ROWS_AHEAD = 8 };
 
 static int row_is_dense(const qn_tensor *t) {
     return qn_is_block(t->dtype) || qn_ne(t, 0) == 1 || qn_nb(t, 0) == qn_dtype_describe((qn_dtype)t->dtype)->bytes;
@@ -38,20 +40,56 @@ static int64_t index_at(const qn_tensor *idx, int64_t at, int64_t i) {
 
 /* ---- get_rows */
 
-/* Of which elements of which row unit u is. */
+/* Units are pieces of rows: which one is at hand, and where its batch begins. */
+typedef struct getting {
+    const qn_call *c;
+    int64_t pieces, batch, row, piece;
+    const char *a;
+    char *y;
+    int64_t idx;
+} getting;
+
+static void open_batch(getting *g) {
+    const qn_tensor *a = g->c->src[0], *idx = g->c->src[1], *y = g->c->dst[0];
+    g->a = qn_at(a, batch_at(y, g->batch, a, 2));
+    g->y = qn_at(y, batch_at(y, g->batch, y, 2));
+    g->idx = batch_at(y, g->batch, idx, 1);
+}
+
+static getting getting_at(const qn_call *c, int64_t u, int64_t pieces) {
+    int64_t of_batch = qn_ne(c->dst[0], 1) * pieces;
+    getting g = {.c = c, .pieces = pieces, .batch = u / of_batch, .row = u % of_batch / pieces, .piece = u % pieces};
+    open_batch(&g);
+    return g;
+}
+
+static void go_on(getting *g) {
+    if (++g->piece < g->pieces) return;
+    g->piece = 0;
+    if (++g->row < qn_ne(g->c->dst[0], 1)) return;
+    g->row = 0;
+    g->batch++;
+    open_batch(g);
+}
+
+/* What a unit copies. */
 typedef struct found {
     const char *from;
     char *to;
     int64_t n;
 } found;
 
-static found find(const qn_call *c, int64_t u, int64_t pieces) {
-    const qn_tensor *a = c->src[0], *idx = c->src[1], *y = c->dst[0];
-    int64_t wide = qn_ne(y, 0), of_batch = qn_ne(y, 1) * pieces, batch = u / of_batch, i = u % of_batch / pieces;
-    int64_t first = u % pieces * COPIED, row = index_at(idx, batch_at(y, batch, idx, 1), i);
-    return (found){qn_at(a, batch_at(y, batch, a, 2) + row * qn_nb(a, 1) + bytes_of(a, first)),
-                   qn_at(y, batch_at(y, batch, y, 2) + i * qn_nb(y, 1) + bytes_of(y, first)),
-                   wide - first < COPIED ? wide - first : COPIED};
+static found find(const getting *g) {
+    const qn_tensor *a = g->c->src[0], *y = g->c->dst[0];
+    int64_t wide = qn_ne(y, 0), first = g->piece * COPIED;
+    found f = {g->a + index_at(g->c->src[1], g->idx, g->row) * qn_nb(a, 1), g->y + g->row * qn_nb(y, 1), wide - first};
+    if (qn_nb(a, 1) <= SHORT && g->row + ROWS_AHEAD < qn_ne(y, 1)) {
+        const char *later = g->a + index_at(g->c->src[1], g->idx, g->row + ROWS_AHEAD) * qn_nb(a, 1);
+        for (int64_t at = 0; at < qn_nb(a, 1); at += 64) __builtin_prefetch(later + at, 0, 3);
+    }
+    if (first) f.from += bytes_of(a, first), f.to += bytes_of(y, first);
+    if (f.n > COPIED) f.n = COPIED;
+    return f;
 }
 
 static void run_get(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
@@ -60,11 +98,15 @@ static void run_get(const qn_call *c, const qn_cpu_step *s, int phase, int64_t p
     int64_t pieces = (qn_ne(y, 0) + COPIED - 1) / COPIED, units = qn_tensor_count(y) / qn_ne(y, 0) * pieces;
     int64_t u = qn_cpu_cut(units, s->parts[0], part), end = qn_cpu_cut(units, s->parts[0], part + 1);
     int past = a->dtype == y->dtype && qn_past_is(y, c->src, 1);
-    found f = {0}, next = {0};
-    for (next = u < end ? find(c, u, pieces) : next; u < end; u++) {
-        f = next;
-        if (u + 1 < end) next = find(c, u + 1, pieces);
+    size_t whole = a->dtype == y->dtype && pieces == 1 ? (size_t)bytes_of(y, qn_ne(y, 0)) : 0; /* bytes of a row */
+    getting at = getting_at(c, u, pieces);
+    for (found f = u < end ? find(&at) : (found){0}, next = f; u < end; u++, f = next) {
+        if (u + 1 < end) {
+            go_on(&at);
+            next = find(&at);
+        }
         if (past) qn_past_copy(f.to, f.from, bytes_of(y, f.n), next.from);
+        else if (whole) memcpy(f.to, f.from, whole);
         else qn_copy_row(a->dtype, f.from, y->dtype, f.to, f.n);
     }
     if (past) qn_past_end();
@@ -259,10 +301,10 @@ static void run_set_back(const qn_call *c, const qn_cpu_step *s, int phase, int6
         find_last(c);
         return;
     }
-    for (int64_t u = qn_cpu_cut(units, s->parts[1], part), end = qn_cpu_cut(units, s->parts[1], part + 1); u < end; u++) {
-        found f = find(c, u, pieces);
-        int64_t of_batch = qn_ne(y, 1) * pieces, at = batch_at(y, u / of_batch, &flags, 1) + u % of_batch / pieces;
-        if (last[at]) memcpy(f.to, f.from, (size_t)bytes_of(y, f.n));
+    int64_t u = qn_cpu_cut(units, s->parts[1], part), end = qn_cpu_cut(units, s->parts[1], part + 1);
+    for (getting at = getting_at(c, u, pieces); u < end; u++, go_on(&at)) {
+        found f = find(&at);
+        if (last[batch_at(y, at.batch, &flags, 1) + at.row]) memcpy(f.to, f.from, (size_t)bytes_of(y, f.n));
         else memset(f.to, 0, (size_t)bytes_of(y, f.n));
     }
 }

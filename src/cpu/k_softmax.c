@@ -32,13 +32,10 @@ QN_INLINE vf scores_whole(uint32_t dtype, const scores *r, int64_t i, int form, 
     return score_of(r, qn_lanes(dtype, r->x, i), form == MASKED ? qn_lanes(r->mask_dtype, r->mask, i) : vf_zero(), form, top);
 }
 /* Those it still has; lanes behind its end are -Inf. */
-static vf scores_some(uint32_t dtype, const scores *r, int64_t i, int form, vf top) {
+QN_INLINE vf scores_some(uint32_t dtype, const scores *r, int64_t i, int form, vf top) {
     int n = (int)(r->n - i);
     vf m = form == MASKED ? qn_lanes_some(r->mask_dtype, r->mask, i, n) : vf_zero();
-    float t[VF_N];
-    vf_store(t, score_of(r, qn_lanes_some(dtype, r->x, i, n), m, form, top));
-    for (int k = n; k < VF_N; k++) t[k] = -INFINITY;
-    return vf_load(t);
+    return vf_some(score_of(r, qn_lanes_some(dtype, r->x, i, n), m, form, top), n, vf_set1(-INFINITY));
 }
 
 /* Scores to find the highest of: where their order is that of x, x itself, which is scaled at the end. */

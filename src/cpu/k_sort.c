@@ -10,17 +10,27 @@
 #include "cpu/simd/simd_dot.h"
 #include "op/op_axes.h"
 
-enum { PARTS = 8, FEW = 48, HEAP_SHARE = 16, SHORT = 512, PICKS = 16 };
+/* Rows of up to RANKED elements are sorted by ranks, and of up to FEW the first are found so, too. */
+enum { PARTS = 8, RANKED = 64, FEW = 16, HEAP_SHARE = 16, SHORT = 512, PICKS = 16 };
 
 /* ---- All of a row */
 
-static void insert_sort(uint64_t *a, int64_t n) {
-    for (int64_t i = 1; i < n; i++) {
-        uint64_t x = a[i];
-        int64_t k = i;
-        for (; k > 0 && a[k - 1] > x; k--) a[k] = a[k - 1];
-        a[k] = x;
+/* By counting for each item how many come before it, which asks no question whose answer would be guessed. */
+static const uint64_t *rank_sort(const uint64_t *a, uint64_t *to, int64_t n) {
+    static const float lanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    uint32_t key[RANKED] = {0}, rank[RANKED];
+    for (int64_t i = 0; i < n; i++)
+        key[i] = (uint32_t)(a[i] >> 32) ^ 0x80000000u; /* as signed numbers they have the same order */
+    for (int64_t v = 0; v < n; v += VF_N) {
+        vi k = (vi)vu_load(key + v), place = vi_from_f(vf_load(lanes)) + vi_set1((int32_t)v), before = vi_set1(0);
+        for (int32_t j = 0; j < n; j++) {
+            vi other = vi_set1((int32_t)key[j]);
+            before -= (other < k) | ((other == k) & (vi_set1(j) < place));
+        }
+        vf_store((float *)(void *)(rank + v), vf_of_bits(before));
     }
+    for (int64_t i = 0; i < n; i++) to[rank[i]] = a[i];
+    return to;
 }
 
 /* By the four bytes of the key, lowest first; items come in order of their indices, which each pass keeps. */
@@ -45,9 +55,7 @@ static const uint64_t *radix_sort(uint64_t *a, uint64_t *spare, int64_t n) {
 }
 
 const uint64_t *qn_sort_items(uint64_t *items, uint64_t *spare, int64_t n) {
-    if (n > FEW) return radix_sort(items, spare, n);
-    insert_sort(items, n);
-    return items;
+    return n > RANKED ? radix_sort(items, spare, n) : rank_sort(items, spare, n);
 }
 
 static const uint64_t *sort_row(const float *x, int64_t n, int descending, uint64_t *items) {
@@ -137,7 +145,7 @@ const uint64_t *qn_sort_first(const float *x, int64_t n, int64_t k, int descendi
 
 /* ---- Rows */
 
-static int by_heap(int64_t k, int64_t n) { return k <= n / HEAP_SHARE || is_short(k, n); }
+static int by_heap(int64_t k, int64_t n) { return n > FEW && (k <= n / HEAP_SHARE || is_short(k, n)); }
 static int64_t items_of(int64_t k, int64_t n) { return by_heap(k, n) ? k : 2 * n; }
 
 static void run_rows(const qn_call *c, const qn_cpu_step *s, int64_t part, int descending, int with_values) {

@@ -67,7 +67,8 @@ static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part)
     float *y = (float *)(void *)qn_at(c->dst[0], 0);
     int64_t units = qn_axes_units(&l), end = qn_cpu_cut(units, s->parts[0], part + 1);
     for (int64_t u = qn_cpu_cut(units, s->parts[0], part); u < end; u++) {
-        if (l.n == 0) y[u] = (float)((double)x[u] * scale);
+        if (l.n == 2 && l.gone[1]) y[u] = (float)(vd_add_up(x + u * l.extent[1], l.extent[1]) * scale);
+        else if (l.n == 0) y[u] = (float)((double)x[u] * scale);
         else if (l.gone[l.n - 1]) sum_runs(&l, x, y, u, scale);
         else sum_columns(&l, x, y, u, scale);
     }

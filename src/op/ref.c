@@ -24,30 +24,6 @@ void qn_rows_begin_at(qn_rows *it, int rank, const int64_t *shape, int64_t row) 
     it->live = row == 0;
 }
 
-void qn_rows_next(qn_rows *it) {
-    it->row++;
-    for (int i = it->rank - 2; i >= 0; i--) {
-        if (++it->index[i] < it->shape[i]) return;
-        it->index[i] = 0;
-    }
-    it->live = 0;
-}
-
-char *qn_row(const qn_rows *it, const qn_tensor *t) {
-    int64_t at = 0;
-    for (int k = 1; k < it->rank && k < t->rank; k++) at += it->index[it->rank - 1 - k] * t->stride[t->rank - 1 - k];
-    return qn_at(t, at);
-}
-
-char *qn_row_tiled(const qn_rows *it, const qn_tensor *t) {
-    int64_t at = 0;
-    for (int k = 1; k < it->rank && k < t->rank; k++) {
-        int axis = t->rank - 1 - k;
-        at += it->index[it->rank - 1 - k] % t->shape[axis] * t->stride[axis];
-    }
-    return qn_at(t, at);
-}
-
 void qn_load_row_tiled(const qn_tensor *t, const char *row, int64_t first, int64_t n, double *out) {
     int64_t extent = qn_ne(t, 0);
     if (first + n <= extent) { /* not tiled along the row, as most are not */

@@ -46,11 +46,32 @@ typedef struct qn_rows {
 void qn_rows_begin(qn_rows *it, int rank, const int64_t *shape);
 /* The same from row number `row` on. */
 void qn_rows_begin_at(qn_rows *it, int rank, const int64_t *shape, int64_t row);
-void qn_rows_next(qn_rows *it);
+static inline void qn_rows_next(qn_rows *it) {
+    it->row++;
+    for (int i = it->rank - 2; i >= 0; i--) {
+        if (++it->index[i] < it->shape[i]) return;
+        it->index[i] = 0;
+    }
+    it->live = 0;
+}
 /* First byte of this row in a tensor of the walked shape (leading ones aside). */
-char *qn_row(const qn_rows *it, const qn_tensor *t);
-/* The same in a smaller tensor that is tiled over the walked shape: index modulo extent on every axis. */
-char *qn_row_tiled(const qn_rows *it, const qn_tensor *t);
+static inline char *qn_row(const qn_rows *it, const qn_tensor *t) {
+    int64_t at = 0;
+    for (int k = 1; k < it->rank && k < t->rank; k++) at += it->index[it->rank - 1 - k] * t->stride[t->rank - 1 - k];
+    return qn_at(t, at);
+}
+/* The same in a smaller tensor that is tiled over the walked shape: index modulo extent on every axis. Most indices are below, or the extent
+ * is 1: a division costs as much as a short row does. */
+static inline char *qn_row_tiled(const qn_rows *it, const qn_tensor *t) {
+    int64_t at = 0;
+    for (int k = 1; k < it->rank && k < t->rank; k++) {
+        int axis = t->rank - 1 - k;
+        int64_t i = it->index[it->rank - 1 - k], extent = t->shape[axis];
+        if (i >= extent) i = extent == 1 ? 0 : i % extent;
+        at += i * t->stride[axis];
+    }
+    return qn_at(t, at);
+}
 
 /* Elements [first, first + n) of a row that starts at `row`, as doubles. Any dtype, any first. */
 static inline void qn_load_row(const qn_tensor *t, const char *row, int64_t first, int64_t n, double *out) {

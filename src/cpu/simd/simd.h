@@ -6,7 +6,7 @@
  *   vf_load_h, vf_store_h    f16 in memory            vf_load_b, vf_store_b bf16 in memory; rounded to nearest even
  *   vf_set1 vi_set1  vf_fma(a,b,c) = a b + c  vf_min vf_max (as the instruction: b when either is NaN)  vf_abs vf_sqrt
  *   vf_fma_stay              vf_fma for tiles of sums: c is not used again
- *   vf_select(mask, a, b)    a where the mask is -1
+ *   vf_select(mask, a, b)    a where the mask is -1   vf_some(a, n, b)     a in the first n lanes, b in others
  *   vf_sum vf_most           over the lanes, always in the same order; vf_largest: vf_most of lanes without NaN
  *   vf_round (to nearest even) vf_floor vf_ceil vf_trunc   vi_from_f (of a whole number in range) vf_from_i
  *
@@ -45,6 +45,10 @@ static inline vf vf_of_bits(vi a) { return (vf_bits){.i = a}.f; }
 static inline vf vf_select(vi mask, vf a, vf b) { return vf_of_bits((vi_bits(a) & mask) | (vi_bits(b) & ~mask)); }
 static inline vf vf_abs(vf a) { return vf_of_bits(vi_bits(a) & vi_set1(0x7fffffff)); }
 static inline vf vf_zero(void) { return vf_set1(0.0f); }
+static inline vf vf_some(vf a, int n, vf b) {
+    static const float ones[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    return vf_select(vf_loadn(ones, n) > vf_zero(), a, b);
+}
 
 /* Lanes turned by half of what is left, until one lane has taken in all of them. */
 #if QN_LANES == 16

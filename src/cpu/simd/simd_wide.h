@@ -160,9 +160,12 @@ static inline double vd_add_up(const float *x, int64_t n) {
         c += vd_from(x + i + VF_N);
         d += vd_from(x + i + VF_N * 3 / 2);
     }
-    double rest = 0;
-    for (; i < n; i++) rest += (double)x[i];
-    return vd_sum((a + b) + (c + d)) + rest;
+    for (; i < n; i += VF_N) { /* lanes behind the end are zeros */
+        vf v = vf_loadn(x + i, n - i < VF_N ? (int)(n - i) : VF_N);
+        a += vd_low(v);
+        b += vd_high(v);
+    }
+    return vd_sum((a + b) + (c + d));
 }
 
 #endif
