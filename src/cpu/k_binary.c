@@ -94,6 +94,25 @@ static void run_rows(const qn_call *c, const qn_cpu_step *s, int phase, int64_t 
     if (way == QN_PAST) qn_past_end();
 }
 
+/* Short rows of which each meets the same one: that is written down several times, and as many rows are a long one. */
+enum { SHORT = 128, TILE = 2048 };
+static int64_t tiled_rows(int64_t n) { return TILE / n; }
+
+static void run_tiled(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    (void)phase;
+    const qn_tensor *y = c->dst[0];
+    int64_t n = s->n[N_ROW], size = y->dtype == QN_DTYPE_F32 ? 4 : 2, rows = qn_tensor_count(y) / n, each = tiled_rows(n);
+    int64_t units = (rows + each - 1) / each, end = qn_cpu_cut(units, s->parts[0], part + 1);
+    qn_way way = qn_past_way(y, c->src, c->n_src);
+    _Alignas(64) char tile[TILE * 4];
+    for (int64_t r = 0; r < each; r++) memcpy(tile + r * n * size, qn_at(c->src[1], 0), (size_t)(n * size));
+    for (int64_t u = qn_cpu_cut(units, s->parts[0], part); u < end; u++) {
+        int64_t first = u * each, some = rows - first < each ? rows - first : each, at = first * n * size;
+        ((row_fn)s->inner)(qn_at(y, at), qn_at(c->src[0], at), tile, some * n, way);
+    }
+    if (way == QN_PAST) qn_past_end();
+}
+
 static int side_by_side(const qn_tensor *t, int64_t size) { return qn_ne(t, 0) == 1 || qn_nb(t, 0) == size; }
 
 static int same_shape(const qn_tensor *a, const qn_tensor *b) {
@@ -119,6 +138,9 @@ static int prepare(const qn_call *c, qn_cpu_step *s, int op, const char *name) {
     if ((nb != n && nb != 1) || (na != n && na != 1) || (na != n && nb != n)) return 0;
     s->n[N_ROW] = n;
     s->inner = (qn_cpu_inner_fn)row_fns[op][na != n ? A_ONE : nb == n ? BOTH : B_ONE][type];
+    if (nb == n && n > 1 && n < SHORT && qn_tensor_count(b) == n && same_shape(a, y) && qn_cpu_is_dense(a) && qn_cpu_is_dense(y))
+        return qn_cpu_by_rows(s, name, run_tiled, (count / n + tiled_rows(n) - 1) / tiled_rows(n),
+                              3.0 * (double)(tiled_rows(n) * n * size), 0);
     return qn_cpu_by_rows(s, name, run_rows, count / n, 3.0 * (double)(n * size), 0);
 }
 

@@ -127,11 +127,12 @@ int qn_copy_plan(const qn_tensor *dst, const qn_tensor *src, qn_copy_loops *l) {
     l->far = qn_past_way(dst, &src, 1) != QN_NEAR;
     int mixed = a.dtype != b.dtype && (qn_is_block(a.dtype) || qn_is_block(b.dtype));
     int rank = a.rank > b.rank ? a.rank : b.rank;
-    for (int k = rank - 1; k > 0; k--) add_axis(l, qn_ne(&a, k), qn_nb(&a, k), qn_nb(&b, k));
+    int whole = mixed && qn_cpu_is_dense(&a) && qn_cpu_is_dense(&b); /* rows that lie behind each other are one */
+    for (int k = rank - 1; k > 0 && !whole; k--) add_axis(l, qn_ne(&a, k), qn_nb(&a, k), qn_nb(&b, k));
     if (mixed) { /* a row of blocks is a loop of its own, counted in elements */
         int64_t size_a = from->bytes, size_b = qn_dtype_describe((qn_dtype)b.dtype)->bytes;
         if ((!qn_is_block(a.dtype) && qn_nb(&a, 0) != size_a) || (!qn_is_block(b.dtype) && qn_nb(&b, 0) != size_b)) return 0;
-        l->extent[l->n] = qn_ne(&a, 0);
+        l->extent[l->n] = whole ? qn_tensor_count(&a) : qn_ne(&a, 0);
         l->from_step[l->n] = l->to_step[l->n] = 0;
         l->n++;
     } else add_axis(l, qn_ne(&a, 0) / from->block, qn_nb(&a, 0), qn_nb(&b, 0));
