@@ -13,11 +13,12 @@
 /* Rows of up to RANKED elements are sorted by ranks, and of up to FEW the first are found so, too. */
 enum { PARTS = 8, RANKED = 64, FEW = 16, HEAP_SHARE = 16, SHORT = 512, PICKS = 16 };
 
+static const float lanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
 /* ---- All of a row */
 
 /* By counting for each item how many come before it, which asks no question whose answer would be guessed. */
 static const uint64_t *rank_sort(const uint64_t *a, uint64_t *to, int64_t n) {
-    static const float lanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     uint32_t key[RANKED] = {0}, rank[RANKED];
     for (int64_t i = 0; i < n; i++)
         key[i] = (uint32_t)(a[i] >> 32) ^ 0x80000000u; /* as signed numbers they have the same order */
@@ -94,7 +95,6 @@ static int is_short(int64_t k, int64_t n) { return n <= SHORT && k <= PICKS && 2
 
 /* 0: the heap must do it, since there is NaN, or what is taken out could not be told from what is there. */
 static int pick_first(const float *x, int64_t n, int64_t k, uint64_t *items) {
-    static const float lanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     float left[SHORT + VF_N];
     vf nothing = vf_set1(-INFINITY), lane = vf_load(lanes);
     vi nan = vi_set1(0);
