@@ -36,9 +36,11 @@ QN_INLINE void turn_some(const char *src, int64_t step, char *dst, int64_t to, i
     for (int i = 0; i < VF_N; i++) r[i] = row_some(src, step, i, h, (int)w, size);
     vf_turn(r);
     for (int64_t j = 0; j < w; j++) { /* a copy of few bytes would be a call, or worse */
-        char *y = dst + j * to;
-        vf_storen((float *)(void *)y, r[j], (int)(h * size / 4));
-        if (size == 2 && h % 2) memcpy(y + (h - 1) * 2, (char *)&r[j] + (h - 1) * 2, 2);
+        char *y = dst + j * to, *row = (char *)&r[j];
+        int64_t k = 0;
+        if (size == 4) vf_storen((float *)(void *)y, r[j], (int)h);
+        for (; size == 2 && k + 4 <= h; k += 4) memcpy(y + 2 * k, row + 2 * k, 8);
+        for (; size == 2 && k < h; k++) memcpy(y + 2 * k, row + 2 * k, 2);
     }
 }
 
