@@ -1,5 +1,6 @@
 /* soft_max with mask, slopes and sinks, softmax over the last axis, log_soft_max and their gradients: a row is read from memory once,
- * to find its highest value, while the exponentials of the row before it are taken, and stays near until it is its turn. */
+ * piece by piece, to find a piece's highest value while the exponentials of the piece before are taken and a row before is stored. All
+ * that has to stay near meanwhile is a row's weights and two pieces: three whole rows of 4096 do not fit into the first cache. */
 #include <math.h>
 
 #include "cpu/k_lanes.h"
@@ -17,24 +18,25 @@ typedef struct scores {
     float scale, slope, sink;
 } scores;
 
-/* How scores come from a row: by a scale that keeps their order, by any scale, or with a mask. */
-enum { ORDERED, SCALED, MASKED };
-static int form_of(const scores *r) { return r->mask ? MASKED : r->scale > 0 && r->scale < INFINITY ? ORDERED : SCALED; }
+/* How scores come from a row: by a scale that keeps their order and no mask, or in any way. */
+enum { ORDERED, ANY };
+static int form_of(const scores *r) { return !r->mask && r->scale > 0 && r->scale < INFINITY ? ORDERED : ANY; }
 
 /* Scores less `top`. A mask of -Inf hides its score whatever that is, even NaN. */
 QN_INLINE vf score_of(const scores *r, vf x, vf m, int form, vf top) {
     vf none = vf_set1(-INFINITY), scale = vf_set1(r->scale);
-    return form == MASKED ? vf_select(m == none, none, x * scale + vf_set1(r->slope) * m - top)
-                          : vf_fma(x, scale, vf_zero() - top);
+    return form == ORDERED ? vf_fma(x, scale, vf_zero() - top)
+                           : vf_select(m == none, none, x * scale + vf_set1(r->slope) * m - top);
 }
 /* VF_N scores that the row has. */
 QN_INLINE vf scores_whole(uint32_t dtype, const scores *r, int64_t i, int form, vf top) {
-    return score_of(r, qn_lanes(dtype, r->x, i), form == MASKED ? qn_lanes(r->mask_dtype, r->mask, i) : vf_zero(), form, top);
+    vf m = form == ANY && r->mask ? qn_lanes(r->mask_dtype, r->mask, i) : vf_zero();
+    return score_of(r, qn_lanes(dtype, r->x, i), m, form, top);
 }
 /* Those it still has; lanes behind its end are -Inf. */
 QN_INLINE vf scores_some(uint32_t dtype, const scores *r, int64_t i, int form, vf top) {
     int n = (int)(r->n - i);
-    vf m = form == MASKED ? qn_lanes_some(r->mask_dtype, r->mask, i, n) : vf_zero();
+    vf m = form == ANY && r->mask ? qn_lanes_some(r->mask_dtype, r->mask, i, n) : vf_zero();
     return vf_some(score_of(r, qn_lanes_some(dtype, r->x, i, n), m, form, top), n, vf_set1(-INFINITY));
 }
 
@@ -43,137 +45,204 @@ QN_INLINE vf ranks(uint32_t dtype, const scores *r, int64_t i, int form) {
     return form == ORDERED ? qn_lanes(dtype, r->x, i) : scores_whole(dtype, r, i, form, vf_zero());
 }
 
-/* The highest of scores from `first` on, of those before by two vectors a and b, and of the sink. */
-QN_INLINE float top_from(uint32_t dtype, const scores *r, int form, int64_t first, vf a, vf b) {
+/* The highest of scores from `first` to `end`, which is at most the row's, and of those before by two vectors a and b. */
+QN_INLINE float top_from(uint32_t dtype, const scores *r, int form, int64_t first, int64_t end, vf a, vf b) {
     int64_t i = first;
-    for (; i + 2 * VF_N <= r->n; i += 2 * VF_N) {
+    for (; i + 2 * VF_N <= end; i += 2 * VF_N) {
         a = vf_max(ranks(dtype, r, i, form), a);
         b = vf_max(ranks(dtype, r, i + VF_N, form), b);
     }
-    if (i + VF_N <= r->n) {
+    if (i + VF_N <= end) {
         a = vf_max(ranks(dtype, r, i, form), a);
         i += VF_N;
     }
     float top = vf_largest(vf_max(a, b));
     if (form == ORDERED) top *= r->scale;
-    if (i < r->n) top = vf_largest(vf_max(scores_some(dtype, r, i, form, vf_zero()), vf_set1(top)));
-    if (top < r->sink) top = r->sink;
-    return top == -INFINITY ? 0 : top; /* a row of nothing but -Inf: weights of 0, not of -Inf + Inf */
+    return i < end ? vf_largest(vf_max(scores_some(dtype, r, i, form, vf_zero()), vf_set1(top))) : top;
 }
 
-enum { ASIDE = 4096 };
+/* Where there is nothing but -Inf, weights are 0, and not of -Inf + Inf. */
+static float base_of(float top) { return top == -INFINITY ? 0 : top; }
 
-/* What goes along from row to row: the row behind and, while the weights of one are taken, the highest of its scores; and a row
- * before whose weights wait to be stored past the caches. */
+/* PIECE: elements of a piece, unless there would be more than PIECES; RUN: elements whose sum is one of floats; ASIDE: elements of a row
+ * whose weights are kept aside; AHEAD: bytes before they are read, scores are asked for. */
+enum { PIECE = 512, PIECES = 256, RUN = 4096, ASIDE = 4096, AHEAD = 4096 };
+
+/* A row that waits to be written, while the one behind it is read: where it will be, if there is one, and whether it goes there past the
+ * caches; what it is made of. That is weights kept aside, of which it is a share, or for logarithms scores, of which something is taken
+ * away. */
+typedef struct waiting {
+    char *y;
+    const char *from;
+    int past;
+} waiting;
+
+/* What goes along from piece to piece: the highest score of the one at hand, what is known of its row's pieces, and a row before, whose
+ * weights are aside until those of the row at hand take their place. */
 typedef struct walk {
-    scores next;
+    int64_t each; /* elements of a piece */
     float top;
-    int past, afield; /* rows are to go past the caches; the one at hand is written where it is to stay, which may be far away */
-    float *waiting;   /* whole vectors of f32, or NULL */
-    vf share;
-    const float *weights;
-    float aside[2][ASIDE];
+    double sums[PIECES];
+    float tops[PIECES], share[PIECES]; /* share: of the row that waits */
+    int past;                          /* rows are to go past the caches, where their addresses allow it */
+    waiting wait;
+    float aside[ASIDE];
 } walk;
 
-QN_INLINE void put_waiting(const walk *w, int64_t i) { qn_past_store(w->waiting + i, vf_load(w->weights + i) * w->share); }
+/* A piece: elements of a row from `first` to `end`. x is NULL in one that is not there. */
+typedef struct piece {
+    scores of;
+    int64_t first, end;
+} piece;
 
-/* e^(x - top) of a row into f32 when there is room for it, and their sum: lanes over runs, runs in double. Meanwhile the row behind
- * is read and the one before written, so that memory does not rest. */
-QN_INLINE double weights_of(uint32_t dtype, const scores *row, walk *along, int form, float *to) {
-    enum { AHEAD = 32 };
-    scores r = *row, next = along->next;
-    vf t = vf_set1(along->top), a = vf_set1(-INFINITY), b = a;
+static piece piece_from(const walk *w, const scores *r, int64_t first) {
+    return (piece){*r, first, r->n - first < w->each ? r->n : first + w->each};
+}
+
+static int64_t size_of(uint32_t dtype) { return dtype == QN_DTYPE_F32 ? 4 : 2; }
+
+QN_INLINE void put_waiting(uint32_t dtype, int log, waiting w, int64_t i, vf share) {
+    vf v = log ? qn_lanes(dtype, w.from, i) - share : qn_lanes(QN_DTYPE_F32, w.from, i) * share;
+    if (w.past) qn_past_lanes(dtype, w.y, i, v);
+    else {
+        qn_far_ask(w.y + i * size_of(dtype) + QN_FAR_AHEAD);
+        qn_lanes_put(dtype, w.y, i, v);
+    }
+}
+QN_INLINE void put_waiting_some(uint32_t dtype, int log, waiting w, int64_t i, vf share, int n) {
+    if (n == VF_N) put_waiting(dtype, log, w, i, share);
+    else if (log) qn_lanes_put_some(dtype, w.y, i, qn_lanes_some(dtype, w.from, i, n) - share, n);
+    else qn_lanes_put_some(dtype, w.y, i, qn_lanes_some(QN_DTYPE_F32, w.from, i, n) * share, n);
+}
+static void wait_for(uint32_t dtype, walk *w, const scores *r, char *y, const void *from) {
+    int whole = r->n % VF_N == 0 && (int64_t)(uintptr_t)y % (VF_N * size_of(dtype)) == 0;
+    w->wait = (waiting){y, from, w->past && whole};
+}
+
+/* e^(x - top) of a piece into f32 when there is room for it, and their sum: lanes over runs, runs in double. Meanwhile the piece behind
+ * is read to find its highest score and that of the row before is written, so that memory does not rest. */
+QN_INLINE double weigh(uint32_t dtype, int log, int form, piece p, piece next, walk *w, vf share, float *to) {
+    vf t = vf_set1(base_of(w->top)), a = vf_set1(-INFINITY), b = a;
+    waiting before = w->wait;
     double sum = 0;
-    int64_t size = dtype == QN_DTYPE_F32 ? 4 : 2, i = 0;
-    const char *there = along->afield ? (const char *)to + QN_FAR_AHEAD : NULL;
-    for (int64_t first = 0; first < r.n; first += 4096) {
-        int64_t end = r.n < first + 4096 ? r.n : first + 4096;
+    int64_t size = size_of(dtype), shift = next.first - p.first, seen = next.first;
+    for (int64_t first = p.first; first < p.end; first += RUN) {
+        int64_t end = p.end < first + RUN ? p.end : first + RUN, i = first;
         vf run = vf_zero(), other = vf_zero();
-        for (i = first; i + 2 * VF_N <= end; i += 2 * VF_N) {
-            vf v = vf_exp_below(scores_whole(dtype, &r, i, form, t)),
-               w = vf_exp_below(scores_whole(dtype, &r, i + VF_N, form, t));
-            if (to) vf_store(to + i, v), vf_store(to + i + VF_N, w);
-            if (dtype == QN_DTYPE_F32 && there) qn_far_ask(there + i * 4), qn_far_ask(there + (i + VF_N) * 4);
-            run += v;
-            other += w;
-            if (dtype == QN_DTYPE_F32 && along->waiting) put_waiting(along, i), put_waiting(along, i + VF_N);
-            if (!next.x) continue;
-            __builtin_prefetch(next.x + (i + AHEAD * VF_N) * size, 0, 3);
-            if (VF_N * size * 2 > 64) __builtin_prefetch(next.x + (i + (AHEAD + 1) * VF_N) * size, 0, 3);
-            a = vf_max(ranks(dtype, &next, i, form), a);
-            b = vf_max(ranks(dtype, &next, i + VF_N, form), b);
+        for (; i + 2 * VF_N <= end; i += 2 * VF_N) {
+            vf u = vf_exp_below(scores_whole(dtype, &p.of, i, form, t)),
+               v = vf_exp_below(scores_whole(dtype, &p.of, i + VF_N, form, t));
+            if (before.y) put_waiting(dtype, log, before, i, share), put_waiting(dtype, log, before, i + VF_N, share);
+            if (to) vf_store(to + i, u), vf_store(to + i + VF_N, v);
+            run += u;
+            other += v;
+            int64_t k = i + shift;
+            if (k + 2 * VF_N > next.end) continue;
+            __builtin_prefetch(next.of.x + k * size + AHEAD, 0, 3);
+            if (VF_N * size * 2 > 64) __builtin_prefetch(next.of.x + (k + VF_N) * size + AHEAD, 0, 3);
+            a = vf_max(ranks(dtype, &next.of, k, form), a);
+            b = vf_max(ranks(dtype, &next.of, k + VF_N, form), b);
+            seen = k + 2 * VF_N;
         }
-        for (int64_t k = i; k < end; k += VF_N) {
-            int n = end - k < VF_N ? (int)(end - k) : VF_N;
-            vf w = vf_exp_below(n == VF_N ? scores_whole(dtype, &r, k, form, t) : scores_some(dtype, &r, k, form, t));
-            if (to) vf_storen(to + k, w, n);
-            run += w;
-            if (dtype == QN_DTYPE_F32 && along->waiting) put_waiting(along, k);
+        for (; i < end; i += VF_N) {
+            int n = end - i < VF_N ? (int)(end - i) : VF_N;
+            vf u = vf_exp_below(n == VF_N ? scores_whole(dtype, &p.of, i, form, t) : scores_some(dtype, &p.of, i, form, t));
+            if (before.y) put_waiting_some(dtype, log, before, i, share, n);
+            if (to) vf_storen(to + i, u, n);
+            run += u;
         }
         sum += (double)vf_sum(run + other);
     }
-    along->waiting = NULL;
-    if (next.x) along->top = top_from(dtype, &next, form, i, a, b);
+    if (next.of.x) w->top = top_from(dtype, &next.of, form, seen, next.end, a, b);
     return sum;
 }
 
-/* Weights are kept in f32 where there is room for them, which may be y itself; past: y is whole vectors, and goes past the caches. */
-QN_INLINE void soft_max_row(uint32_t dtype, const scores *r, walk *along, float *kept, char *y, int past, int form) {
-    vf t = vf_set1(along->top);
-    double sum = r->sink == -INFINITY ? 0 : (double)vf_exp(vf_set1(r->sink) - t)[0];
+/* The weights of a row, piece by piece, each against its own highest score; how many pieces there are. `behind` is the row to read
+ * next. */
+QN_INLINE int weigh_row(uint32_t dtype, int log, int form, const scores *r, const scores *behind, walk *w, float *to) {
+    int count = 0;
+    for (int64_t first = 0; first < r->n; count++) {
+        piece p = piece_from(w, r, first), next = p.end < r->n ? piece_from(w, r, p.end) : piece_from(w, behind, 0);
+        w->tops[count] = w->top;
+        w->sums[count] = weigh(dtype, log, form, p, next, w, vf_set1(w->wait.y ? w->share[count] : 0), to);
+        first = p.end;
+    }
+    return count;
+}
+
+/* The highest of all pieces and `most`; the sum of their weights against it. share: what a piece's weights count in it. */
+static double total_of(walk *w, int count, float *most) {
+    for (int k = 0; k < count; k++) *most = w->tops[k] > *most ? w->tops[k] : *most;
+    *most = base_of(*most);
+    if (count == 1 && *most == w->tops[0]) {
+        w->share[0] = 1;
+        return w->sums[0];
+    }
+    double sum = 0;
+    for (int k = 0; k < count; k += VF_N) {
+        int n = count - k < VF_N ? count - k : VF_N;
+        vf_storen(w->share + k, vf_exp_below(vf_loadn(w->tops + k, n) - vf_set1(*most)), n);
+    }
+    for (int k = 0; k < count; k++) sum += w->sums[k] * (double)w->share[k];
+    return sum;
+}
+
+/* A row too long to be kept aside: its weights are where its results will be, or are taken once more. */
+QN_INLINE void finish_long(uint32_t dtype, int form, const scores *r, const walk *w, char *y) {
+    int64_t k = 0;
+    for (piece p = piece_from(w, r, 0); p.first < r->n; p = piece_from(w, r, p.end), k++) {
+        vf share = vf_set1(w->share[k]), t = vf_set1(base_of(w->tops[k]));
+        int64_t i = p.first;
+        for (; i + VF_N <= p.end; i += VF_N) {
+            vf v = dtype == QN_DTYPE_F32 ? qn_lanes(dtype, y, i) : vf_exp_below(scores_whole(dtype, r, i, form, t));
+            qn_lanes_put(dtype, y, i, v * share);
+        }
+        int n = (int)(p.end - i);
+        if (n == 0) continue;
+        vf v = dtype == QN_DTYPE_F32 ? qn_lanes_some(dtype, y, i, n) : vf_exp_below(scores_some(dtype, r, i, form, t));
+        qn_lanes_put_some(dtype, y, i, v * share, n);
+    }
+}
+
+QN_INLINE void soft_max_row(uint32_t dtype, int form, const scores *r, const scores *behind, walk *w, char *y) {
     /* in place the scores are gone once weights are written; nothing reads them again */
-    sum += weights_of(dtype, r, along, form, kept);
-    vf share = vf_set1(sum == 0 ? 0 : (float)(1 / sum));
-    if (past) {
-        along->waiting = (float *)(void *)y, along->share = share, along->weights = kept;
-        return;
-    }
-    int64_t i = 0;
-    for (; i + VF_N <= r->n; i += VF_N) {
-        vf v = kept ? vf_load(kept + i) : vf_exp_below(scores_whole(dtype, r, i, form, t));
-        qn_lanes_put(dtype, y, i, v * share);
-    }
-    if (i == r->n) return;
-    int n = (int)(r->n - i);
-    vf v = kept ? vf_loadn(kept + i, n) : vf_exp_below(scores_some(dtype, r, i, form, t));
-    qn_lanes_put_some(dtype, y, i, v * share, n);
+    float *to = r->n <= ASIDE ? w->aside : dtype == QN_DTYPE_F32 ? (float *)(void *)y : NULL, most = r->sink;
+    int count = weigh_row(dtype, 0, form, r, behind, w, to);
+    double sum = total_of(w, count, &most);
+    if (r->sink != -INFINITY) sum += (double)vf_exp(vf_set1(r->sink - most))[0];
+    double part = sum == 0 ? 0 : 1 / sum;
+    for (int k = 0; k < count; k++) w->share[k] = (float)((double)w->share[k] * part);
+    if (to == w->aside) wait_for(dtype, w, r, y, to);
+    else finish_long(dtype, form, r, w, y);
 }
 
-static void soft_max_any(uint32_t dtype, const scores *r, walk *along, char *y) {
-    int past = along->past && dtype == QN_DTYPE_F32 && r->n <= ASIDE && r->n % VF_N == 0 && (uintptr_t)y % sizeof(vf) == 0;
-    float *aside = along->aside[along->weights == along->aside[0]];
-    float *kept = dtype == QN_DTYPE_F32 && !past ? (float *)(void *)y : r->n <= ASIDE ? aside : NULL;
-    along->afield = kept == (float *)(void *)y;
-#define ORDERED_OF(d) soft_max_row(d, r, along, kept, y, past, ORDERED)
-#define SCALED_OF(d) soft_max_row(d, r, along, kept, y, past, SCALED)
-#define MASKED_OF(d) soft_max_row(d, r, along, kept, y, past, MASKED)
-    int form = form_of(r);
-    if (form == ORDERED) QN_BY_FLOAT(dtype, ORDERED_OF);
-    else if (form == SCALED) QN_BY_FLOAT(dtype, SCALED_OF);
-    else QN_BY_FLOAT(dtype, MASKED_OF);
+static void soft_max_any(uint32_t dtype, const scores *r, const scores *behind, walk *w, char *y) {
+#define ORDERED_OF(d) soft_max_row(d, ORDERED, r, behind, w, y)
+#define ANY_OF(d) soft_max_row(d, ANY, r, behind, w, y)
+    if (form_of(r) == ORDERED) QN_BY_FLOAT(dtype, ORDERED_OF);
+    else QN_BY_FLOAT(dtype, ANY_OF);
 #undef ORDERED_OF
-#undef SCALED_OF
-#undef MASKED_OF
+#undef ANY_OF
 }
 
-/* The highest score of a row that no other went before: whatever the form, by scores. */
-static float top_of(uint32_t dtype, const scores *r) {
+/* The highest score of a piece that no other went before: whatever the form, by scores. */
+static float top_of(uint32_t dtype, const piece *p) {
     vf none = vf_set1(-INFINITY);
-#define PLAIN_OF(d) return top_from(d, r, SCALED, 0, none, none)
-#define MASKED_OF(d) return top_from(d, r, MASKED, 0, none, none)
-    if (r->mask) QN_BY_FLOAT(dtype, MASKED_OF);
-    else QN_BY_FLOAT(dtype, PLAIN_OF);
-#undef PLAIN_OF
-#undef MASKED_OF
+#define CALL(d) return top_from(d, &p->of, ANY, p->first, p->end, none, none)
+    QN_BY_FLOAT(dtype, CALL);
+#undef CALL
 }
 
-QN_INLINE void log_row(uint32_t dtype, const scores *r, walk *along, char *y) {
-    double top = (double)along->top, sum = weights_of(dtype, r, along, ORDERED, NULL);
-    vf whole = vf_set1(sum == 0 ? 0 : (float)(top + log(sum))); /* a row of nothing but -Inf stays as it is */
-    for (int64_t i = 0; i < r->n; i += VF_N) qn_lanes_put_at(dtype, y, i, qn_lanes_at(dtype, r->x, i, r->n) - whole, r->n);
+QN_INLINE void log_row(uint32_t dtype, const scores *r, const scores *behind, walk *w, char *y) {
+    float most = -INFINITY;
+    int count = weigh_row(dtype, 1, ORDERED, r, behind, w, NULL);
+    double sum = total_of(w, count, &most);
+    float whole = sum == 0 ? 0 : (float)((double)most + log(sum)); /* a row of nothing but -Inf stays as it is */
+    for (int k = 0; k < count; k++) w->share[k] = whole;
+    wait_for(dtype, w, r, y, r->x);
 }
-static void log_any(uint32_t dtype, const scores *r, walk *along, char *y) {
-#define CALL(d) log_row(d, r, along, y)
+static void log_any(uint32_t dtype, const scores *r, const scores *behind, walk *w, char *y) {
+#define CALL(d) log_row(d, r, behind, w, y)
     QN_BY_FLOAT(dtype, CALL);
 #undef CALL
 }
@@ -242,37 +311,60 @@ static scores scores_of(const qn_call *c, const qn_rows *it) {
     return r;
 }
 
-typedef void (*row_fn)(uint32_t dtype, const scores *r, walk *along, char *y);
+typedef void (*row_fn)(uint32_t dtype, const scores *r, const scores *behind, walk *w, char *y);
 
-static void run_rows(const qn_call *c, const qn_cpu_step *s, int64_t part, row_fn each, int past) {
+static void start(walk *w, int64_t n, int past) {
+    int64_t count = (n + PIECE - 1) / PIECE, pair = 2 * VF_N;
+    if (count > PIECES) count = PIECES;
+    w->each = ((n + count - 1) / count + pair - 1) / pair * pair;
+    w->past = past;
+    w->wait = (waiting){NULL, NULL, 0};
+}
+
+static void put_last(uint32_t dtype, int log, const walk *w, const scores *r) {
+    for (int64_t i = 0; w->wait.y && i < r->n; i += VF_N) {
+        vf share = vf_set1(w->share[i / w->each]);
+        int n = r->n - i < VF_N ? (int)(r->n - i) : VF_N;
+#define CALL(d) put_waiting_some(d, log, w->wait, i, share, n)
+        QN_BY_FLOAT(dtype, CALL);
+#undef CALL
+    }
+}
+
+static void run_rows(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     const qn_tensor *x = c->src[0];
     const scores none = {.sink = -INFINITY};
+    int log = c->op == QN_OP_log_soft_max, past = qn_past_is(c->dst[0], c->src, 1);
+    row_fn each = log ? log_any : soft_max_any;
+    scores r = none, next = none;
     walk along;
-    along.next = none, along.past = past, along.afield = 0, along.waiting = NULL, along.weights = NULL;
+    (void)phase;
+    start(&along, qn_ne(x, 0), past);
     EACH_ROW(it, x) {
-        scores r = along.next.x ? along.next : scores_of(c, &it);
-        if (!along.next.x) along.top = top_of(x->dtype, &r);
+        r = next.x ? next : scores_of(c, &it);
+        piece first = piece_from(&along, &r, 0);
+        if (!next.x) along.top = top_of(x->dtype, &first);
         qn_rows behind = it;
         qn_rows_next(&behind);
-        along.next = behind.live && behind.row < end ? scores_of(c, &behind) : none;
-        each(x->dtype, &r, &along, qn_row(&it, c->dst[0]));
+        next = behind.live && behind.row < end ? scores_of(c, &behind) : none;
+        each(x->dtype, &r, &next, &along, qn_row(&it, c->dst[0]));
     }
-    for (int64_t i = 0; along.waiting && i < qn_ne(x, 0); i += VF_N) put_waiting(&along, i);
+    put_last(x->dtype, log, &along, &r);
     if (past) qn_past_end();
 }
 
-static void run_soft_max(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
-    (void)phase;
-    run_rows(c, s, part, soft_max_any, qn_past_is(c->dst[0], c->src, 1));
-}
-
 int QN_K(softmax_doubles)(const qn_call *c, qn_cpu_step *s); /* k_softmax_doubles.c: rows of f64 */
+int QN_K(softmax_short)(const qn_call *c, qn_cpu_step *s);   /* k_softmax_short.c: rows of a few vectors */
+
+static int forward(const qn_call *c, qn_cpu_step *s, const char *name) {
+    return rows_of_one_dtype(c, 1) && (QN_K(softmax_short)(c, s) || by_rows(c, s, name, run_rows));
+}
 
 int QN_K(soft_max)(const qn_call *c, qn_cpu_step *s) {
     const qn_tensor *mask = c->n_src > 1 ? c->src[1] : NULL;
     if (QN_K(softmax_doubles)(c, s)) return 1;
-    if (!rows_of_one_dtype(c, 1) || (mask && (!qn_lanes_rows(mask) || qn_ne(mask, 0) != qn_ne(c->src[0], 0)))) return 0;
-    return by_rows(c, s, "soft_max rows", run_soft_max);
+    if (mask && (!qn_lanes_rows(mask) || qn_ne(mask, 0) != qn_ne(c->src[0], 0))) return 0;
+    return forward(c, s, "soft_max rows");
 }
 
 static int last_axis(const qn_tensor *t, int axis) { return axis == -1 || axis == t->rank - 1; }
@@ -283,17 +375,12 @@ int QN_K(softmax)(const qn_call *c, qn_cpu_step *s) {
     int axis = ((const qn_attr_softmax *)c->attr)->axis;
     if (!last_axis(c->src[0], axis)) return QN_K(softmax_down)(c, s, axis);
     if (QN_K(softmax_doubles)(c, s)) return 1;
-    return rows_of_one_dtype(c, 1) && by_rows(c, s, "softmax rows", run_soft_max);
-}
-
-static void run_log_soft_max(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
-    (void)phase;
-    run_rows(c, s, part, log_any, 0);
+    return forward(c, s, "softmax rows");
 }
 
 int QN_K(log_soft_max)(const qn_call *c, qn_cpu_step *s) {
     if (QN_K(softmax_doubles)(c, s)) return 1;
-    return rows_of_one_dtype(c, 1) && by_rows(c, s, "log_soft_max rows", run_log_soft_max);
+    return forward(c, s, "log_soft_max rows");
 }
 
 static void run_back(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {

@@ -153,6 +153,22 @@ static void check_masked_rows(void) {
     COMPARE(log_soft_max, 0, NULL, y, &x);
 }
 
+/* The same in rows that are taken piece by piece: parts of nothing but -Inf, parts far below others, and a number that is none in one. */
+static void check_long_rows(void) {
+    static const int lengths[] = {1300, 5000}; /* kept aside, and not */
+    for (int k = 0; k < 2; k++) {
+        int64_t n = lengths[k];
+        qn_attr_soft_max at = qn_attr_soft_max_default();
+        qn_tensor x = drawn(0, SHAPE(9, n)), y = tensor(got, SHAPE(9, n));
+        for (int64_t i = 0; i < n / 2; i++) source[0][i] = source[0][2 * n - 1 - i] = -INFINITY;
+        for (int64_t i = 0; i < n; i++) source[0][2 * n + i] += (float)i, source[0][3 * n + i] -= 300 * (float)(i / 500);
+        for (int64_t i = 0; i < n; i++) source[0][4 * n + i] = -INFINITY;
+        source[0][6 * n - 1] = NAN, source[0][6 * n + 700] = INFINITY, source[0][8 * n + 1] = -INFINITY;
+        COMPARE(soft_max, 0, &at, y, &x);
+        COMPARE(log_soft_max, 0, NULL, y, &x);
+    }
+}
+
 /* A part whose share is less than a float can say still has one: of infinity that is infinite. */
 static void check_small_shares(void) {
     enum { WIDE = 19 };
@@ -231,6 +247,7 @@ static void convolutions_add_nothing_beside_an_image(void **unused) {
 static void rows_without_a_number_are_nan(void **unused) {
     (void)unused;
     each_level_and_thread(check_masked_rows);
+    each_level_and_thread(check_long_rows);
 }
 static void shares_too_small_for_floats_count(void **unused) {
     (void)unused;

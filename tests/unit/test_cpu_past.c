@@ -29,9 +29,13 @@ static const op_case cases[] = {
     {QN_OP_rope, 0, 2, QN_DTYPE_F32, 1024, 0, 1024, 2},  {QN_OP_rope, 0, 2, QN_DTYPE_F32, 1024, 0, 0, 2},
     {QN_OP_cumsum, 0, 1, QN_DTYPE_F32, 1024, 0, 0, 0},   {QN_OP_sqr, 0, 1, QN_DTYPE_F32, 0, 0, 0, 0},
     {QN_OP_sin, 0, 1, QN_DTYPE_F32, 0, 0, 0, 0},         {QN_OP_repeat, 0, 1, QN_DTYPE_F32, 1024, 1, 0, 0},
+    {QN_OP_soft_max, 0, 1, QN_DTYPE_F32, 4096, 0, 0, 0}, {QN_OP_soft_max, 0, 1, QN_DTYPE_F32, 512, 0, 0, 0},
+    {QN_OP_soft_max, 0, 1, QN_DTYPE_F16, 1024, 0, 0, 0}, {QN_OP_soft_max, 0, 1, QN_DTYPE_BF16, 128, 0, 0, 0},
+    {QN_OP_log_soft_max, 0, 1, QN_DTYPE_F32, 1024, 0, 0, 0},
 };
 
 static float *a, *b, *whole, *pieces;
+static uint16_t half[COUNT]; /* bits of numbers that are small as f16 and as bf16 */
 static int32_t position[COUNT / 1024]; /* of rope's tokens, of one head each; rows for get_rows */
 
 static void run(qn_context *context, const op_case *k, int64_t first, int64_t n, float *to) {
@@ -42,7 +46,9 @@ static void run(qn_context *context, const op_case *k, int64_t first, int64_t n,
     size_t size = k->to == QN_DTYPE_F32 ? 4 : 2;
     int64_t shape[2] = {k->row ? n / k->row : n, k->row};
     int rank = k->row ? 2 : 1;
-    qn_tensor_init(&ta, QN_DTYPE_F32, rank, shape, a + first, (size_t)n * 4);
+    int halves = k->op == QN_OP_soft_max && size == 2;
+    if (halves) qn_tensor_init(&ta, k->to, rank, shape, half + first, (size_t)n * 2);
+    else qn_tensor_init(&ta, QN_DTYPE_F32, rank, shape, a + first, (size_t)n * 4);
     qn_tensor_init(&tb, QN_DTYPE_F32, rank, shape, b + first, (size_t)n * 4);
     qn_tensor_init(&ty, k->to, rank, shape, (char *)to + (size_t)first * size, (size_t)n * size);
     qn_request q = {.size = sizeof q, .version = QN_REQUEST_VERSION, .op = (uint16_t)k->op, .subop = (uint16_t)k->subop};
@@ -147,6 +153,7 @@ static void the_same_bits(void **state) {
     for (int64_t i = 0; i < COUNT; i++) {
         a[i] = (float)(i * 7919 % 20011) * 1e-3f - 10;
         b[i] = (float)(i * 104729 % 10007) * 1e-3f;
+        half[i] = (uint16_t)(0x3e00 + i * 7919 % 521);
     }
     for (int i = 0; i < COUNT / 1024; i++) position[i] = i * 37 % (COUNT / 1024);
     for (int shift = 0; shift <= 3; shift += 3) {
