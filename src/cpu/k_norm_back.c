@@ -3,10 +3,12 @@
  * h the normalised row and q the gradient times gamma, dx = r (q - A - h B): A is the mean of q where the row was centred, B the mean of
  * q h (its sum for l2_norm). Gradients of weights are summed over the rows of a part in double, and then over the parts. */
 #include "cpu/k_norm.h"
+#include "cpu/k_past.h"
 #include "cpu/simd/simd_wide.h"
 
 typedef struct back_row {
     const char *g, *x;
+    const char *next_g, *next_x; /* rows behind, when dx goes past the caches by whole vectors; meanwhile they are asked for */
     char *dx;
     const qn_tensor *gamma; /* or NULL */
     double *sums;           /* n of g h, then n of g; or NULL */
@@ -19,19 +21,53 @@ QN_INLINE vf gradient_at(uint32_t dtype, const back_row *w, int64_t i) {
     return w->gamma ? g * weight_at(w->gamma, i, w->n) : g;
 }
 
-/* Sums of q and of q h. Lanes behind the end of a row are zero in q. */
-QN_INLINE void sum_back(uint32_t dtype, const back_row *w, vf mean, vf r, double *q_sum, double *qh_sum) {
-    *q_sum = *qh_sum = 0;
+/* Sums over a row less its mean, d: of d d, of q, and of q d, in one walk. */
+typedef struct row_sums {
+    double squares, q, qd;
+} row_sums;
+
+/* Adds one vector's. Lanes behind the end of a row are zero in q and in d. */
+QN_INLINE void add_lanes(vf q, vf d, vf *squares, vf *sum, vf *along) {
+    *squares = vf_fma(d, d, *squares);
+    *sum += q;
+    *along = vf_fma(q, d, *along);
+}
+
+/* 0 where a run's squares leave the range of floats, so that sums of q d may, too. */
+QN_INLINE int sum_back(uint32_t dtype, const back_row *w, vf mean, row_sums *t) {
+    *t = (row_sums){0, 0, 0};
+    for (int64_t first = 0; first < w->n; first += RUN) {
+        int64_t i = first, end = w->n < first + RUN ? w->n : first + RUN;
+        vf s = vf_zero(), a = s, b = s, s2 = s, a2 = s, b2 = s; /* two of each, so that one need not wait for the other */
+        for (; i + 2 * VF_N <= end; i += 2 * VF_N) {
+            vf g = qn_lanes(dtype, w->g, i), h = qn_lanes(dtype, w->g, i + VF_N);
+            if (w->gamma) g *= weight_at(w->gamma, i, end), h *= weight_at(w->gamma, i + VF_N, end);
+            add_lanes(g, qn_lanes(dtype, w->x, i) - mean, &s, &a, &b);
+            add_lanes(h, qn_lanes(dtype, w->x, i + VF_N) - mean, &s2, &a2, &b2);
+        }
+        for (; i < end; i += VF_N) {
+            vf d = qn_lanes_at(dtype, w->x, i, end) - mean;
+            add_lanes(gradient_at(dtype, w, i), end - i < VF_N ? vf_some(d, (int)(end - i), vf_zero()) : d, &s, &a, &b);
+        }
+        float squares = vf_sum(s + s2);
+        if (!(squares < INFINITY && squares > 1e-30f)) return 0;
+        t->squares += (double)squares;
+        t->q += (double)vf_sum(a + a2);
+        t->qd += (double)vf_sum(b + b2);
+    }
+    return 1;
+}
+
+/* Sums of q and of q h, for rows that need that. */
+QN_INLINE void sum_far(uint32_t dtype, const back_row *w, vf mean, vf r, row_sums *t) {
+    *t = (row_sums){0, 0, 0};
     for (int64_t first = 0; first < w->n; first += RUN) {
         int64_t end = w->n < first + RUN ? w->n : first + RUN;
-        vf a = vf_zero(), b = a;
-        for (int64_t i = first; i < end; i += VF_N) {
-            vf q = gradient_at(dtype, w, i), h = (qn_lanes_at(dtype, w->x, i, w->n) - mean) * r;
-            a += q;
-            b = vf_fma(q, h, b);
-        }
-        *q_sum += (double)vf_sum(a);
-        *qh_sum += (double)vf_sum(b);
+        vf s = vf_zero(), a = s, b = s;
+        for (int64_t i = first; i < end; i += VF_N)
+            add_lanes(gradient_at(dtype, w, i), (qn_lanes_at(dtype, w->x, i, w->n) - mean) * r, &s, &a, &b);
+        t->q += (double)vf_sum(a);
+        t->qd += (double)vf_sum(b);
     }
 }
 
@@ -47,18 +83,50 @@ static void add_wide(double *to, vf v, int64_t n) {
     for (int64_t i = 0; i < n; i++) to[i] += t[i];
 }
 
-QN_INLINE void back_one(uint32_t dtype, norm_kind kind, const back_row *w) {
-    double mean, r, a, b;
-    row_moments(dtype, kind, w->x, w->n, w->eps, &mean, &r);
-    vf m = vf_set1((float)mean), by = vf_set1((float)r);
-    sum_back(dtype, w, m, by, &a, &b);
-    if (kind != LENGTH) b /= (double)w->n;
-    else if (r * w->eps >= 1) b = 0; /* the floor is constant */
-    vf off = vf_set1(kind == CENTRED ? (float)(a / (double)w->n) : 0.0f), along = vf_set1((float)b);
+/* What is taken off a row, what it is multiplied by, A and B. */
+typedef struct back_moments {
+    vf mean, r, off, along;
+} back_moments;
+
+QN_INLINE back_moments back_moments_of(uint32_t dtype, norm_kind kind, const back_row *w) {
+    double n = (double)w->n, mean = kind == CENTRED ? sum_row(dtype, w->x, w->n) / n : 0, rest = mean - (double)(float)mean, r;
+    row_sums t;
+    if (sum_back(dtype, w, vf_set1((float)mean), &t)) {
+        r = row_factor(kind, t.squares - n * rest * rest, w->n, w->eps); /* the mean that was taken off is rounded */
+        t.qd *= r;
+    } else {
+        row_moments(dtype, kind, w->x, w->n, w->eps, &mean, &r);
+        sum_far(dtype, w, vf_set1((float)mean), vf_set1((float)r), &t);
+    }
+    double along = kind != LENGTH ? t.qd / n : r * w->eps >= 1 ? 0 : t.qd; /* the floor of a length is constant */
+    double off = kind == CENTRED ? t.q / n : 0;
+    return (back_moments){vf_set1((float)mean), vf_set1((float)r), vf_set1((float)off), vf_set1((float)along)};
+}
+
+/* dx of VF_N elements, or of as many as there are. */
+QN_INLINE vf back_lanes(const back_moments *m, vf q, vf h) { return m->r * (q - m->off - h * m->along); }
+
+/* Rows that go past the caches by whole vectors. */
+QN_INLINE void put_past(const back_row *w, const back_moments *m) {
     for (int64_t i = 0; i < w->n; i += VF_N) {
-        vf g = qn_lanes_at(dtype, w->g, i, w->n), h = (qn_lanes_at(dtype, w->x, i, w->n) - m) * by;
+        __builtin_prefetch(w->next_g + i * 4, 0, 3);
+        __builtin_prefetch(w->next_x + i * 4, 0, 3);
+        vf h = (qn_lanes(QN_DTYPE_F32, w->x, i) - m->mean) * m->r;
+        qn_past_store((float *)(void *)w->dx + i, back_lanes(m, gradient_at(QN_DTYPE_F32, w, i), h));
+    }
+}
+
+QN_INLINE void back_one(uint32_t dtype, norm_kind kind, const back_row *w) {
+    back_moments m = back_moments_of(dtype, kind, w);
+    if (dtype == QN_DTYPE_F32 && w->next_x) {
+        put_past(w, &m);
+        return;
+    }
+    for (int64_t i = 0; i < w->n; i += VF_N) {
+        vf g = qn_lanes_at(dtype, w->g, i, w->n), h = (qn_lanes_at(dtype, w->x, i, w->n) - m.mean) * m.r;
         vf q = w->gamma ? g * weight_at(w->gamma, i, w->n) : g;
-        qn_lanes_put_at(dtype, w->dx, i, by * (q - off - h * along), w->n);
+        qn_far_ask(w->dx + i * (dtype == QN_DTYPE_F32 ? 4 : 2) + QN_FAR_AHEAD);
+        qn_lanes_put_at(dtype, w->dx, i, back_lanes(&m, q, h), w->n);
         if (!w->sums) continue;
         add_wide(w->sums + i, g * h, w->n - i);
         add_wide(w->sums + w->n + i, g, w->n - i);
@@ -79,6 +147,8 @@ static void back_any(uint32_t dtype, norm_kind kind, const back_row *w) {
 static const qn_tensor *wanted(const qn_call *c, int slot) { return slot < c->n_dst ? c->dst[slot] : NULL; }
 static int sums_weights(const qn_call *c) { return wanted(c, 1) || wanted(c, 2); }
 
+enum { NEAR = 1 << 15 }; /* bytes of a row behind, that stay near when they are asked for */
+
 static void run_rows(const qn_call *c, const qn_cpu_step *s, int64_t part, norm_kind kind) {
     const qn_tensor *g = c->src[0], *x = c->src[1], *dx = c->dst[0];
     int64_t n = qn_ne(x, 0), rows = qn_tensor_count(x) / n, end = qn_cpu_cut(rows, s->parts[0], part + 1);
@@ -88,14 +158,20 @@ static void run_rows(const qn_call *c, const qn_cpu_step *s, int64_t part, norm_
         w.sums = (double *)c->workspace + part * 2 * n;
         memset(w.sums, 0, (size_t)n * 2 * sizeof *w.sums);
     }
+    int64_t bytes = n * 4;
+    int past = x->dtype == QN_DTYPE_F32 && !w.sums && bytes <= NEAR && qn_past_is(dx, c->src, 2);
     qn_rows it;
     for (qn_rows_begin_at(&it, x->rank, x->shape, qn_cpu_cut(rows, s->parts[0], part)); it.live && it.row < end;
          qn_rows_next(&it)) {
         w.g = qn_row(&it, g);
         w.x = qn_row(&it, x);
         w.dx = qn_row(&it, dx);
+        int whole = past && ((uintptr_t)w.dx | (uintptr_t)bytes) % sizeof(vf) == 0;
+        w.next_g = whole ? w.g + bytes : NULL;
+        w.next_x = whole ? w.x + bytes : NULL;
         back_any(x->dtype, kind, &w);
     }
+    if (past) qn_past_end();
 }
 
 /* Columns of the parts' sums, each in the order of the parts. */

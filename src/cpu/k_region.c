@@ -462,7 +462,6 @@ ONE_STEP(sin)
 ONE_STEP(cos)
 ONE_STEP(math)
 ONE_STEP(math_back)
-ONE_STEP(silu_back)
 
 /* And such as are pairs of other dtypes as well. */
 int QN_K(pairs)(const qn_call *c, qn_cpu_step *s); /* k_pairs.c */

@@ -1,14 +1,13 @@
-/* soft_max with mask, slopes and sinks, softmax over the last axis, log_soft_max and their gradients: a row is read from memory once,
+/* soft_max with mask, slopes and sinks, softmax over the last axis and log_soft_max: a row is read from memory once,
  * piece by piece, to find a piece's highest value while the exponentials of the piece before are taken and a row before is stored. All
  * that has to stay near meanwhile is a row's weights and two pieces: three whole rows of 4096 do not fit into the first cache. */
 #include <math.h>
 
-#include "cpu/k_lanes.h"
 #include "cpu/k_past.h"
+#include "cpu/k_softmax.h"
 #include "cpu/simd/simd_dot.h"
 #include "cpu/simd/simd_math.h"
 #include "op/alibi.h"
-#include "op/op_mask.h"
 
 /* One row of scores: x scale + slope mask; none where x is NULL. */
 typedef struct scores {
@@ -247,56 +246,7 @@ static void log_any(uint32_t dtype, const scores *r, const scores *behind, walk 
 #undef CALL
 }
 
-/* <y, g> */
-QN_INLINE vf mean_of(uint32_t dtype, const char *g, const char *y, int64_t n) {
-    double sum = 0;
-    for (int64_t first = 0; first < n; first += 4096) {
-        int64_t end = n < first + 4096 ? n : first + 4096;
-        vf run = vf_zero();
-        for (int64_t i = first; i < end; i += VF_N) run = vf_fma(qn_lanes_at(dtype, g, i, n), qn_lanes_at(dtype, y, i, n), run);
-        sum += (double)vf_sum(run);
-    }
-    return vf_set1((float)sum);
-}
-
-/* dx = scale y (g - <y, g>) */
-QN_INLINE void back_row(uint32_t dtype, char *dx, const char *g, const char *y, int64_t n, float scale) {
-    vf mean = mean_of(dtype, g, y, n), f = vf_set1(scale);
-    for (int64_t i = 0; i < n; i += VF_N) {
-        vf v = f * qn_lanes_at(dtype, y, i, n) * (qn_lanes_at(dtype, g, i, n) - mean);
-        qn_lanes_put_at(dtype, dx, i, v, n);
-    }
-}
-
-/* The same added to a row of f32 that ends with a whole vector. */
-QN_INLINE void back_row_onto(uint32_t dtype, float *sum, const char *g, const char *y, int64_t n, float scale) {
-    vf mean = mean_of(dtype, g, y, n), f = vf_set1(scale);
-    for (int64_t i = 0; i < n; i += VF_N) {
-        vf v = f * qn_lanes_at(dtype, y, i, n) * (qn_lanes_at(dtype, g, i, n) - mean);
-        vf_store(sum + i, vf_load(sum + i) + v);
-    }
-}
-
 /* ---- Ops */
-
-static int rows_of_one_dtype(const qn_call *c, int sources) {
-    const qn_tensor *y = c->dst[0];
-    if (!qn_lanes_rows(y) || qn_tensor_count(y) == 0) return 0;
-    for (int i = 0; i < sources; i++)
-        if (c->src[i]->dtype != y->dtype || !qn_lanes_rows(c->src[i]) || c->src[i]->rank != y->rank) return 0;
-    return 1;
-}
-
-static int by_rows(const qn_call *c, qn_cpu_step *s, const char *name, qn_cpu_run_fn run) {
-    int64_t n = qn_ne(c->dst[0], 0);
-    return qn_cpu_by_rows(s, name, run, qn_tensor_count(c->dst[0]) / n, 8.0 * (double)n, 40.0 * (double)n);
-}
-
-#define EACH_ROW(it, t)                                                                                              \
-    int64_t rows = qn_tensor_count(t) / qn_ne(t, 0), end = qn_cpu_cut(rows, s->parts[0], part + 1);                  \
-    qn_rows it;                                                                                                      \
-    for (qn_rows_begin_at(&it, (t)->rank, (t)->shape, qn_cpu_cut(rows, s->parts[0], part)); it.live && it.row < end; \
-         qn_rows_next(&it))
 
 static scores scores_of(const qn_call *c, const qn_rows *it) {
     const qn_tensor *x = c->src[0], *mask = c->n_src > 1 ? c->src[1] : NULL, *sinks = c->n_src > 2 ? c->src[2] : NULL;
@@ -340,7 +290,7 @@ static void run_rows(const qn_call *c, const qn_cpu_step *s, int phase, int64_t 
     walk along;
     (void)phase;
     start(&along, qn_ne(x, 0), past);
-    EACH_ROW(it, x) {
+    QN_SOFTMAX_ROWS(it, x) {
         r = next.x ? next : scores_of(c, &it);
         piece first = piece_from(&along, &r, 0);
         if (!next.x) along.top = top_of(x->dtype, &first);
@@ -353,11 +303,8 @@ static void run_rows(const qn_call *c, const qn_cpu_step *s, int phase, int64_t 
     if (past) qn_past_end();
 }
 
-int QN_K(softmax_doubles)(const qn_call *c, qn_cpu_step *s); /* k_softmax_doubles.c: rows of f64 */
-int QN_K(softmax_short)(const qn_call *c, qn_cpu_step *s);   /* k_softmax_short.c: rows of a few vectors */
-
 static int forward(const qn_call *c, qn_cpu_step *s, const char *name) {
-    return rows_of_one_dtype(c, 1) && (QN_K(softmax_short)(c, s) || by_rows(c, s, name, run_rows));
+    return qn_softmax_can(c, 1) && (QN_K(softmax_short)(c, s) || qn_softmax_by_rows(c, s, name, run_rows));
 }
 
 int QN_K(soft_max)(const qn_call *c, qn_cpu_step *s) {
@@ -367,13 +314,9 @@ int QN_K(soft_max)(const qn_call *c, qn_cpu_step *s) {
     return forward(c, s, "soft_max rows");
 }
 
-static int last_axis(const qn_tensor *t, int axis) { return axis == -1 || axis == t->rank - 1; }
-
-int QN_K(softmax_down)(const qn_call *c, qn_cpu_step *s, int axis); /* k_softmax_down.c: along any other axis */
-
 int QN_K(softmax)(const qn_call *c, qn_cpu_step *s) {
     int axis = ((const qn_attr_softmax *)c->attr)->axis;
-    if (!last_axis(c->src[0], axis)) return QN_K(softmax_down)(c, s, axis);
+    if (!qn_softmax_is_last(c->src[0], axis)) return QN_K(softmax_down)(c, s, axis);
     if (QN_K(softmax_doubles)(c, s)) return 1;
     return forward(c, s, "softmax rows");
 }
@@ -381,62 +324,4 @@ int QN_K(softmax)(const qn_call *c, qn_cpu_step *s) {
 int QN_K(log_soft_max)(const qn_call *c, qn_cpu_step *s) {
     if (QN_K(softmax_doubles)(c, s)) return 1;
     return forward(c, s, "log_soft_max rows");
-}
-
-static void run_back(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
-    (void)phase;
-    float scale = c->op == QN_OP_soft_max_back ? ((const qn_attr_soft_max_back *)c->attr)->scale : 1;
-    EACH_ROW(it, c->src[1]) {
-        char *dx = qn_row(&it, c->dst[0]);
-        const char *g = qn_row(&it, c->src[0]), *y = qn_row(&it, c->src[1]);
-#define CALL(d) back_row(d, dx, g, y, it.n, scale)
-        QN_BY_FLOAT(c->dst[0]->dtype, CALL);
-#undef CALL
-    }
-}
-
-int QN_K(soft_max_back)(const qn_call *c, qn_cpu_step *s) {
-    if (QN_K(softmax_doubles)(c, s)) return 1;
-    return rows_of_one_dtype(c, 2) && by_rows(c, s, "soft_max_back", run_back);
-}
-int QN_K(softmax_back)(const qn_call *c, qn_cpu_step *s) {
-    int axis = ((const qn_attr_softmax_back *)c->attr)->axis;
-    if (!last_axis(c->src[0], axis)) return QN_K(softmax_down)(c, s, axis);
-    if (QN_K(softmax_doubles)(c, s)) return 1;
-    return rows_of_one_dtype(c, 2) && by_rows(c, s, "softmax_back rows", run_back);
-}
-
-/* ---- soft_max_mask_back: a row of the mask has the gradients of all rows it was tiled over, in their order */
-
-static int64_t line_of(const qn_tensor *t) { return (qn_ne(t, 0) + VF_N - 1) / VF_N * VF_N; }
-
-static void run_mask_back(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
-    (void)phase;
-    const qn_tensor *g = c->src[0], *y = c->src[1], *dmask = c->dst[0];
-    double max_bias = (double)((const qn_attr_soft_max_mask_back *)c->attr)->max_bias;
-    int64_t tiles = qn_op_mask_tiles(dmask, y), line = line_of(dmask), head;
-    float *sum = (float *)c->workspace + part * line;
-    EACH_ROW(it, dmask) {
-        int used = it.rank < 2 || it.index[it.rank - 2] < qn_ne(y, 1);
-        memset(sum, 0, (size_t)line * sizeof *sum);
-        for (int64_t tile = 0; used && tile < tiles; tile++) {
-            const char *up = qn_at(g, qn_op_mask_tile(&it, dmask, g, tile, &head));
-            const char *share = qn_at(y, qn_op_mask_tile(&it, dmask, y, tile, &head));
-            float slope = (float)qn_alibi_slope(max_bias, qn_ne(y, 2), head);
-#define CALL(d) back_row_onto(d, sum, up, share, it.n, slope)
-            QN_BY_FLOAT(y->dtype, CALL);
-#undef CALL
-        }
-        for (int64_t i = 0; i < it.n; i += VF_N) qn_lanes_put_at(dmask->dtype, qn_row(&it, dmask), i, vf_load(sum + i), it.n);
-    }
-}
-
-int QN_K(soft_max_mask_back)(const qn_call *c, qn_cpu_step *s) {
-    const qn_tensor *g = c->src[0], *y = c->src[1], *dmask = c->dst[0];
-    if (qn_tensor_count(dmask) == 0 || qn_tensor_count(y) == 0 || g->dtype != y->dtype) return 0;
-    if (!qn_lanes_rows(g) || !qn_lanes_rows(y) || !qn_lanes_rows(dmask)) return 0;
-    double n = (double)qn_tensor_count(y), rows = (double)qn_tensor_count(dmask) / (double)qn_ne(dmask, 0);
-    qn_cpu_by_rows(s, "soft_max_mask_back rows", run_mask_back, (int64_t)rows, 8.0 * n / rows, 8.0 * n / rows);
-    s->workspace = (size_t)(s->parts[0] * line_of(dmask)) * sizeof(float);
-    return 1;
 }

@@ -2,7 +2,7 @@
  * their exponentials, which are added up in lanes. */
 #include <math.h>
 
-#include "cpu/k_lanes.h"
+#include "cpu/k_softmax.h"
 #include "cpu/k_typed.h"
 #include "cpu/simd/simd_wide.h"
 #include "op/alibi.h"
@@ -118,7 +118,6 @@ static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part)
     }
 }
 
-int QN_K(softmax_doubles)(const qn_call *c, qn_cpu_step *s);
 int QN_K(softmax_doubles)(const qn_call *c, qn_cpu_step *s) {
     const qn_tensor *y = c->dst[0], *mask = c->op == QN_OP_soft_max && c->n_src > 1 ? c->src[1] : NULL;
     int back = c->op == QN_OP_soft_max_back || c->op == QN_OP_softmax_back;

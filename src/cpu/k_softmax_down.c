@@ -2,7 +2,7 @@
  * in each of them. */
 #include <math.h>
 
-#include "cpu/k_lanes.h"
+#include "cpu/k_softmax.h"
 #include "cpu/simd/simd_math.h"
 
 /* WIDE: vectors that go down together, so that a row gives whole pages of lines; RUN: so many terms are added before their sum is added

@@ -2,7 +2,7 @@
  * go abreast and stay in registers, so that none waits for another's sum. */
 #include <math.h>
 
-#include "cpu/k_lanes.h"
+#include "cpu/k_softmax.h"
 #include "cpu/simd/simd_math.h"
 
 enum { ABREAST = 4, VECTORS = 4 };
@@ -98,7 +98,6 @@ static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part)
 }
 
 /* For the ops of k_softmax.c, which has seen to dtypes and strides. */
-int QN_K(softmax_short)(const qn_call *c, qn_cpu_step *s);
 int QN_K(softmax_short)(const qn_call *c, qn_cpu_step *s) {
     int64_t n = qn_ne(c->src[0], 0);
     for (int i = 1; i < c->n_src; i++)

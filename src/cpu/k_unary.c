@@ -64,6 +64,7 @@ static const run_fn math_second[QN_MATH_COUNT][4] = {VF_EACH_MATH(ENTRY)};
 /* The loops of a call's function; none of them is there when it has no expression. */
 static const run_fn *loops_of(const qn_call *c) {
     if (c->op == QN_OP_math_back2) return math_second[c->subop];
+    if (c->op == QN_OP_silu_back) return backward[QN_UNARY_silu];
     return (c->op == QN_OP_unary ? forward : c->op == QN_OP_unary_back ? backward : second)[c->subop];
 }
 
@@ -178,9 +179,13 @@ static int prepare(const qn_call *c, qn_cpu_step *s, const char *name) {
                           CHUNK * 20.0);
 }
 
-int QN_K(doubles)(const qn_call *c, qn_cpu_step *s); /* k_doubles.c: f64 */
+int QN_K(doubles)(const qn_call *c, qn_cpu_step *s);  /* k_doubles.c: f64 */
+int QN_K(one_step)(const qn_call *c, qn_cpu_step *s); /* k_region.c: strides */
 
 int QN_K(unary)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, "unary") || QN_K(doubles)(c, s); }
 int QN_K(unary_back)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, "unary_back") || QN_K(doubles)(c, s); }
+int QN_K(silu_back)(const qn_call *c, qn_cpu_step *s) {
+    return prepare(c, s, "unary_back") || QN_K(one_step)(c, s) || QN_K(doubles)(c, s);
+}
 int QN_K(unary_back2)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, "unary_back2"); }
 int QN_K(math_back2)(const qn_call *c, qn_cpu_step *s) { return prepare(c, s, "math_back2"); }

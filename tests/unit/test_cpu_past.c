@@ -18,24 +18,41 @@ typedef struct op_case {
 } op_case;
 
 static const op_case cases[] = {
-    {QN_OP_add, 0, 2, QN_DTYPE_F32, 0, 0, 0, 0},         {QN_OP_unary, QN_UNARY_silu, 1, QN_DTYPE_F32, 0, 0, 0, 0},
-    {QN_OP_scale, 0, 1, QN_DTYPE_F32, 0, 0, 0, 0},       {QN_OP_glu, QN_GLU_swiglu, 2, QN_DTYPE_F32, 0, 0, 0, 0},
-    {QN_OP_cpy, 0, 2, QN_DTYPE_F32, 0, 0, 0, 0},         {QN_OP_cpy, 0, 2, QN_DTYPE_F16, 0, 0, 0, 0},
-    {QN_OP_rms_norm, 0, 1, QN_DTYPE_F32, 1024, 0, 0, 0}, {QN_OP_norm, 0, 1, QN_DTYPE_F32, 1024, 0, 0, 0},
-    {QN_OP_cpy, 0, 2, QN_DTYPE_BF16, 0, 0, 0, 0},        {QN_OP_unary_back, QN_UNARY_gelu, 2, QN_DTYPE_F32, 0, 0, 0, 0},
-    {QN_OP_soft_max, 0, 1, QN_DTYPE_F32, 1024, 0, 0, 0}, {QN_OP_rope, 0, 2, QN_DTYPE_F32, 1024, 0, 0, 0},
-    {QN_OP_get_rows, 0, 2, QN_DTYPE_F32, 1024, 0, 0, 0}, {QN_OP_mul, 0, 2, QN_DTYPE_F32, 1024, 1, 0, 0},
-    {QN_OP_rope, 0, 2, QN_DTYPE_F32, 1024, 0, 1024, 0},  {QN_OP_soft_max, 0, 1, QN_DTYPE_F32, 16, 0, 0, 0},
-    {QN_OP_rope, 0, 2, QN_DTYPE_F32, 1024, 0, 1024, 2},  {QN_OP_rope, 0, 2, QN_DTYPE_F32, 1024, 0, 0, 2},
-    {QN_OP_cumsum, 0, 1, QN_DTYPE_F32, 1024, 0, 0, 0},   {QN_OP_sqr, 0, 1, QN_DTYPE_F32, 0, 0, 0, 0},
-    {QN_OP_sin, 0, 1, QN_DTYPE_F32, 0, 0, 0, 0},         {QN_OP_repeat, 0, 1, QN_DTYPE_F32, 1024, 1, 0, 0},
-    {QN_OP_soft_max, 0, 1, QN_DTYPE_F32, 4096, 0, 0, 0}, {QN_OP_soft_max, 0, 1, QN_DTYPE_F32, 512, 0, 0, 0},
-    {QN_OP_soft_max, 0, 1, QN_DTYPE_F16, 1024, 0, 0, 0}, {QN_OP_soft_max, 0, 1, QN_DTYPE_BF16, 128, 0, 0, 0},
+    {QN_OP_add, 0, 2, QN_DTYPE_F32, 0, 0, 0, 0},
+    {QN_OP_unary, QN_UNARY_silu, 1, QN_DTYPE_F32, 0, 0, 0, 0},
+    {QN_OP_scale, 0, 1, QN_DTYPE_F32, 0, 0, 0, 0},
+    {QN_OP_glu, QN_GLU_swiglu, 2, QN_DTYPE_F32, 0, 0, 0, 0},
+    {QN_OP_cpy, 0, 2, QN_DTYPE_F32, 0, 0, 0, 0},
+    {QN_OP_cpy, 0, 2, QN_DTYPE_F16, 0, 0, 0, 0},
+    {QN_OP_rms_norm, 0, 1, QN_DTYPE_F32, 1024, 0, 0, 0},
+    {QN_OP_norm, 0, 1, QN_DTYPE_F32, 1024, 0, 0, 0},
+    {QN_OP_cpy, 0, 2, QN_DTYPE_BF16, 0, 0, 0, 0},
+    {QN_OP_unary_back, QN_UNARY_gelu, 2, QN_DTYPE_F32, 0, 0, 0, 0},
+    {QN_OP_soft_max, 0, 1, QN_DTYPE_F32, 1024, 0, 0, 0},
+    {QN_OP_rope, 0, 2, QN_DTYPE_F32, 1024, 0, 0, 0},
+    {QN_OP_get_rows, 0, 2, QN_DTYPE_F32, 1024, 0, 0, 0},
+    {QN_OP_mul, 0, 2, QN_DTYPE_F32, 1024, 1, 0, 0},
+    {QN_OP_rope, 0, 2, QN_DTYPE_F32, 1024, 0, 1024, 0},
+    {QN_OP_soft_max, 0, 1, QN_DTYPE_F32, 16, 0, 0, 0},
+    {QN_OP_rope, 0, 2, QN_DTYPE_F32, 1024, 0, 1024, 2},
+    {QN_OP_rope, 0, 2, QN_DTYPE_F32, 1024, 0, 0, 2},
+    {QN_OP_cumsum, 0, 1, QN_DTYPE_F32, 1024, 0, 0, 0},
+    {QN_OP_sqr, 0, 1, QN_DTYPE_F32, 0, 0, 0, 0},
+    {QN_OP_sin, 0, 1, QN_DTYPE_F32, 0, 0, 0, 0},
+    {QN_OP_repeat, 0, 1, QN_DTYPE_F32, 1024, 1, 0, 0},
+    {QN_OP_soft_max, 0, 1, QN_DTYPE_F32, 4096, 0, 0, 0},
+    {QN_OP_soft_max, 0, 1, QN_DTYPE_F32, 512, 0, 0, 0},
+    {QN_OP_soft_max, 0, 1, QN_DTYPE_F16, 1024, 0, 0, 0},
+    {QN_OP_soft_max, 0, 1, QN_DTYPE_BF16, 128, 0, 0, 0},
     {QN_OP_log_soft_max, 0, 1, QN_DTYPE_F32, 1024, 0, 0, 0},
+    {QN_OP_soft_max_back, 0, 2, QN_DTYPE_F32, 1024, 0, 0, 0},
+    {QN_OP_norm_back, 0, 2, QN_DTYPE_F32, 1024, 0, 0, 0},
+    {QN_OP_rms_norm_back, 0, 2, QN_DTYPE_F32, 1024, 0, 0, 0},
+    {QN_OP_silu_back, 0, 2, QN_DTYPE_F32, 0, 0, 0, 0},
 };
 
 static float *a, *b, *whole, *pieces;
-static uint16_t half[COUNT]; /* bits of numbers that are small as f16 and as bf16 */
+static uint16_t half[COUNT];           /* bits of numbers that are small as f16 and as bf16 */
 static int32_t position[COUNT / 1024]; /* of rope's tokens, of one head each; rows for get_rows */
 
 static void run(qn_context *context, const op_case *k, int64_t first, int64_t n, float *to) {
