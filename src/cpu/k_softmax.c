@@ -65,7 +65,7 @@ static float base_of(float top) { return top == -INFINITY ? 0 : top; }
 
 /* PIECE: elements of a piece, unless there would be more than PIECES; RUN: elements whose sum is one of floats; ASIDE: elements of a row
  * whose weights are kept aside; AHEAD: bytes before they are read, scores are asked for. */
-enum { PIECE = 512, PIECES = 256, RUN = 4096, ASIDE = 4096, AHEAD = 4096 };
+enum { PIECE = 1024, PIECES = 256, RUN = 4096, ASIDE = 4096, AHEAD = 2048 };
 
 /* A row that waits to be written, while the one behind it is read: where it will be, if there is one, and whether it goes there past the
  * caches; what it is made of. That is weights kept aside, of which it is a share, or for logarithms scores, of which something is taken
@@ -118,41 +118,57 @@ static void wait_for(uint32_t dtype, walk *w, const scores *r, char *y, const vo
     w->wait = (waiting){y, from, w->past && whole};
 }
 
+/* Of a run: sums of weights, the highest scores of the piece behind, and how far that was read. */
+typedef struct found {
+    vf sum, other, a, b;
+    int64_t seen;
+} found;
+
+/* The pairs of vectors from i to `end`; where they end. `before` may have constants in it. */
+QN_INLINE int64_t weigh_pairs(uint32_t dtype, int log, int form, const piece *p, const piece *next, vf t, waiting before,
+                              vf share, float *to, int64_t i, int64_t end, found *f) {
+    int64_t size = size_of(dtype), shift = next->first - p->first;
+    for (; i + 2 * VF_N <= end; i += 2 * VF_N) {
+        vf u = vf_exp_below(scores_whole(dtype, &p->of, i, form, t));
+        vf v = vf_exp_below(scores_whole(dtype, &p->of, i + VF_N, form, t));
+        if (before.y) put_waiting(dtype, log, before, i, share), put_waiting(dtype, log, before, i + VF_N, share);
+        if (to) vf_store(to + i, u), vf_store(to + i + VF_N, v);
+        f->sum += u;
+        f->other += v;
+        int64_t k = i + shift;
+        if (k + 2 * VF_N > next->end) continue;
+        __builtin_prefetch(next->of.x + k * size + AHEAD, 0, 3);
+        if (VF_N * size * 2 > 64) __builtin_prefetch(next->of.x + (k + VF_N) * size + AHEAD, 0, 3);
+        f->a = vf_max(ranks(dtype, &next->of, k, form), f->a);
+        f->b = vf_max(ranks(dtype, &next->of, k + VF_N, form), f->b);
+        f->seen = k + 2 * VF_N;
+    }
+    return i;
+}
+
 /* e^(x - top) of a piece into f32 when there is room for it, and their sum: lanes over runs, runs in double. Meanwhile the piece behind
  * is read to find its highest score and that of the row before is written, so that memory does not rest. */
 QN_INLINE double weigh(uint32_t dtype, int log, int form, piece p, piece next, walk *w, vf share, float *to) {
-    vf t = vf_set1(base_of(w->top)), a = vf_set1(-INFINITY), b = a;
-    waiting before = w->wait;
+    const vf t = vf_set1(base_of(w->top)), none = vf_set1(-INFINITY);
+    const waiting before = w->wait, far = {before.y, before.from, 0}, past = {before.y, before.from, 1}, no = {NULL, NULL, 0};
+    found f = {vf_zero(), vf_zero(), none, none, next.first};
     double sum = 0;
-    int64_t size = size_of(dtype), shift = next.first - p.first, seen = next.first;
     for (int64_t first = p.first; first < p.end; first += RUN) {
-        int64_t end = p.end < first + RUN ? p.end : first + RUN, i = first;
-        vf run = vf_zero(), other = vf_zero();
-        for (; i + 2 * VF_N <= end; i += 2 * VF_N) {
-            vf u = vf_exp_below(scores_whole(dtype, &p.of, i, form, t)),
-               v = vf_exp_below(scores_whole(dtype, &p.of, i + VF_N, form, t));
-            if (before.y) put_waiting(dtype, log, before, i, share), put_waiting(dtype, log, before, i + VF_N, share);
-            if (to) vf_store(to + i, u), vf_store(to + i + VF_N, v);
-            run += u;
-            other += v;
-            int64_t k = i + shift;
-            if (k + 2 * VF_N > next.end) continue;
-            __builtin_prefetch(next.of.x + k * size + AHEAD, 0, 3);
-            if (VF_N * size * 2 > 64) __builtin_prefetch(next.of.x + (k + VF_N) * size + AHEAD, 0, 3);
-            a = vf_max(ranks(dtype, &next.of, k, form), a);
-            b = vf_max(ranks(dtype, &next.of, k + VF_N, form), b);
-            seen = k + 2 * VF_N;
-        }
+        int64_t end = p.end < first + RUN ? p.end : first + RUN, i;
+        f.sum = f.other = vf_zero();
+        if (before.past) i = weigh_pairs(dtype, log, form, &p, &next, t, past, share, to, first, end, &f);
+        else if (before.y) i = weigh_pairs(dtype, log, form, &p, &next, t, far, share, to, first, end, &f);
+        else i = weigh_pairs(dtype, log, form, &p, &next, t, no, share, to, first, end, &f);
         for (; i < end; i += VF_N) {
             int n = end - i < VF_N ? (int)(end - i) : VF_N;
             vf u = vf_exp_below(n == VF_N ? scores_whole(dtype, &p.of, i, form, t) : scores_some(dtype, &p.of, i, form, t));
             if (before.y) put_waiting_some(dtype, log, before, i, share, n);
             if (to) vf_storen(to + i, u, n);
-            run += u;
+            f.sum += u;
         }
-        sum += (double)vf_sum(run + other);
+        sum += (double)vf_sum(f.sum + f.other);
     }
-    if (next.of.x) w->top = top_from(dtype, &next.of, form, seen, next.end, a, b);
+    if (next.of.x) w->top = top_from(dtype, &next.of, form, f.seen, next.end, f.a, f.b);
     return sum;
 }
 
