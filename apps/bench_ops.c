@@ -225,13 +225,16 @@ static int read_before(options *o, const char *path) {
         const char *at = strrchr(line, '"'); /* behind the shape come dtype, threads, ns */
         for (int i = 0; at && i < 3; i++) at = strchr(at + (i > 0), ',');
         if (!at || (size_t)(at + 1 - line) >= sizeof e->key) continue;
-        memcpy(e->key, line, (size_t)(at + 1 - line));
+        snprintf(e->key, sizeof e->key, "%.*s", (int)(at + 1 - line), line);
         e->ns = strtod(at + 1, NULL);
         o->n_before += e->ns > 0;
     }
-    if (!from) fprintf(stderr, "quern bench ops: %s cannot be read\n", path);
-    else fclose(from);
-    return from && o->before ? APP_OK : APP_FAILED;
+    int read = from && !ferror(from);
+    if (!read) fprintf(stderr, "quern bench ops: %s cannot be read\n", path);
+    else if (!o->before) fprintf(stderr, "quern bench ops: there is no memory for the table of before\n");
+    else if (!o->n_before) fprintf(stderr, "quern bench ops: %s has no row as 'quern bench ops -o csv' writes them\n", path);
+    if (from) fclose(from);
+    return read && o->n_before ? APP_OK : APP_FAILED;
 }
 
 static void print_head(const options *o) {

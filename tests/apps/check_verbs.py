@@ -156,6 +156,12 @@ def texts(folder):
     """A text that never ends, one that there is no memory for, one that never comes."""
     expect("more than a GiB" in run("tokenize", STORIES, "-f", "/dev/zero", code=1).stderr, "an endless text")
     expect("directory" in run("run", STORIES, "-f", folder, code=1).stderr, "a folder for a text")
+    words = os.path.join(folder, "words.csv")
+    with open(words, "w", encoding="utf-8") as file:
+        file.write("op,shape\nadd,2\n")
+    for before, says in ((folder, "cannot be read"), (words + "x", "cannot be read"), (words, "has no row")):
+        done = run("bench", "ops", "--op", "add", "--against", before, code=1)
+        expect(says in done.stderr and done.stderr.count("\n") == 1 and not done.stdout, f"--against {before}: {done.stderr!r}")
 
     def little_memory():
         resource.setrlimit(resource.RLIMIT_AS, (400 << 20, 400 << 20))
