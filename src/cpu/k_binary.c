@@ -1,5 +1,6 @@
-/* add, sub, mul, div of two tensors, the second tiled over the first, and arith, where either is broadcast. f32, f16 and bf16; rows
- * whose elements lie side by side, or are one number. */
+/* add, sub, mul, div of two tensors, the second tiled over the first, and arith, where either is broadcast. f32, f16, bf16 and mixtures of
+ * them; rows whose elements lie side by side, or are one number. */
+#include "cpu/k_copy.h"
 #include "cpu/k_lanes.h"
 #include "cpu/k_past.h"
 
@@ -67,7 +68,7 @@ TYPES_OF(min)
 static const row_fn row_fns[QN_ARITH_COUNT][FORMS][3] = {ENTRIES(add), ENTRIES(sub), ENTRIES(mul),
                                                          ENTRIES(div), ENTRIES(max), ENTRIES(min)};
 
-enum { N_ROW }; /* elements of a row */
+enum { N_ROW, N_FLAT }; /* elements of a row; of dtypes that differ: whether that is all there are */
 
 /* Both operands dense and of the same shape: one row of everything, cut anywhere. */
 static void run_flat(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
@@ -113,6 +114,58 @@ static void run_tiled(const qn_call *c, const qn_cpu_step *s, int phase, int64_t
     if (way == QN_PAST) qn_past_end();
 }
 
+/* Operands of several dtypes become tiles of f32, which stay near; what is f32 already is not copied. */
+enum { MIXED = 1024 };
+typedef struct mixed {
+    const qn_call *c;
+    row_fn row;
+    const char *a, *b;
+    char *y;
+    int one_a, one_b; /* an operand's row is one number */
+} mixed;
+
+static int64_t size_of(const qn_tensor *t) { return t->dtype == QN_DTYPE_F32 ? 4 : 2; }
+
+/* n elements of an operand's row from i on; of one number, that. */
+static const char *floats_of(const qn_tensor *t, const char *row, int one, int64_t i, int64_t n, float *tile) {
+    if (one) i = 0, n = 1;
+    if (t->dtype == QN_DTYPE_F32) return row + i * 4;
+    qn_copy_row(t->dtype, row + i * 2, QN_DTYPE_F32, (char *)tile, n);
+    return (const char *)tile;
+}
+
+static void mix(const mixed *m, int64_t first, int64_t end) {
+    const qn_tensor *a = m->c->src[0], *b = m->c->src[1], *y = m->c->dst[0];
+    _Alignas(64) float left[MIXED], right[MIXED], both[MIXED];
+    for (int64_t i = first; i < end; i += MIXED) {
+        int64_t some = end - i < MIXED ? end - i : MIXED;
+        char *to = m->y + i * size_of(y), *at = y->dtype == QN_DTYPE_F32 ? to : (char *)both;
+        m->row(at, floats_of(a, m->a, m->one_a, i, some, left), floats_of(b, m->b, m->one_b, i, some, right), some, QN_NEAR);
+        if (at != to) qn_copy_row(QN_DTYPE_F32, at, y->dtype, to, some);
+    }
+}
+
+static void run_mixed(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
+    (void)phase;
+    const qn_tensor *a = c->src[0], *b = c->src[1], *y = c->dst[0];
+    int64_t n = s->n[N_ROW], units = s->n[N_FLAT] ? (n + MIXED - 1) / MIXED : qn_tensor_count(y) / n;
+    int64_t first = qn_cpu_cut(units, s->parts[0], part), end = qn_cpu_cut(units, s->parts[0], part + 1);
+    mixed m = {c, (row_fn)s->inner, qn_at(a, 0), qn_at(b, 0), qn_at(y, 0), 0, 0};
+    if (s->n[N_FLAT]) {
+        mix(&m, first * MIXED, end * MIXED < n ? end * MIXED : n);
+        return;
+    }
+    m.one_a = qn_ne(a, 0) == 1;
+    m.one_b = qn_ne(b, 0) == 1;
+    qn_rows it;
+    for (qn_rows_begin_at(&it, y->rank, y->shape, first); it.live && it.row < end; qn_rows_next(&it)) {
+        m.a = qn_row_tiled(&it, a);
+        m.b = qn_row_tiled(&it, b);
+        m.y = qn_row(&it, y);
+        mix(&m, 0, n);
+    }
+}
+
 static int side_by_side(const qn_tensor *t, int64_t size) { return qn_ne(t, 0) == 1 || qn_nb(t, 0) == size; }
 
 static int same_shape(const qn_tensor *a, const qn_tensor *b) {
@@ -122,23 +175,49 @@ static int same_shape(const qn_tensor *a, const qn_tensor *b) {
     return 1;
 }
 
+/* Which of the loops over rows fits; -1: none. */
+static int form_of(const qn_tensor *a, const qn_tensor *b, const qn_tensor *y) {
+    int64_t n = qn_ne(y, 0), na = qn_ne(a, 0), nb = qn_ne(b, 0);
+    if ((nb != n && nb != 1) || (na != n && na != 1) || (na != n && nb != n)) return -1;
+    return na != n ? A_ONE : nb == n ? BOTH : B_ONE;
+}
+
+static int all_dense(const qn_tensor *a, const qn_tensor *b, const qn_tensor *y) {
+    return same_shape(a, b) && same_shape(a, y) && qn_cpu_is_dense(a) && qn_cpu_is_dense(b) && qn_cpu_is_dense(y);
+}
+
+static int prepare_mixed(const qn_call *c, qn_cpu_step *s, int op, const char *name) {
+    const qn_tensor *a = c->src[0], *b = c->src[1], *y = c->dst[0];
+    int64_t n = qn_ne(y, 0), count = qn_tensor_count(y);
+    double bytes = (double)(size_of(a) + size_of(b) + size_of(y));
+    s->n[N_FLAT] = all_dense(a, b, y);
+    s->n[N_ROW] = s->n[N_FLAT] ? count : n;
+    int form = form_of(a, b, y);
+    if (form < 0) return 0;
+    s->inner = (qn_cpu_inner_fn)row_fns[op][s->n[N_FLAT] ? BOTH : form][0];
+    if (s->n[N_FLAT]) return qn_cpu_by_rows(s, name, run_mixed, (count + MIXED - 1) / MIXED, MIXED * bytes, 0);
+    return qn_cpu_by_rows(s, name, run_mixed, count / n, (double)n * bytes, 0);
+}
+
 static int prepare(const qn_call *c, qn_cpu_step *s, int op, const char *name) {
     const qn_tensor *a = c->src[0], *b = c->src[1], *y = c->dst[0];
     uint32_t d = y->dtype;
-    if (!qn_lanes_float(d) || a->dtype != d || b->dtype != d) return 0;
     int type = d == QN_DTYPE_F32 ? 0 : d == QN_DTYPE_F16 ? 1 : 2;
-    int64_t size = d == QN_DTYPE_F32 ? 4 : 2, n = qn_ne(y, 0), count = qn_tensor_count(y);
-    if (count == 0 || !side_by_side(a, size) || !side_by_side(b, size) || !side_by_side(y, size)) return 0;
-    if (same_shape(a, b) && same_shape(a, y) && qn_cpu_is_dense(a) && qn_cpu_is_dense(b) && qn_cpu_is_dense(y)) {
+    int64_t size = size_of(y), n = qn_ne(y, 0), count = qn_tensor_count(y);
+    if (!qn_lanes_float(d) || !qn_lanes_float(a->dtype) || !qn_lanes_float(b->dtype) || count == 0) return 0;
+    if (!side_by_side(a, size_of(a)) || !side_by_side(b, size_of(b)) || !side_by_side(y, size)) return 0;
+    if (a->dtype != d || b->dtype != d) return prepare_mixed(c, s, op, name);
+    if (all_dense(a, b, y)) {
         s->n[N_ROW] = count;
         s->inner = (qn_cpu_inner_fn)row_fns[op][BOTH][type];
         return qn_cpu_by_rows(s, name, run_flat, (count + 255) / 256, 768.0 * (double)size, 0);
     }
-    int64_t na = qn_ne(a, 0), nb = qn_ne(b, 0);
-    if ((nb != n && nb != 1) || (na != n && na != 1) || (na != n && nb != n)) return 0;
+    int form = form_of(a, b, y);
+    if (form < 0) return 0;
     s->n[N_ROW] = n;
-    s->inner = (qn_cpu_inner_fn)row_fns[op][na != n ? A_ONE : nb == n ? BOTH : B_ONE][type];
-    if (nb == n && n > 1 && n < SHORT && qn_tensor_count(b) == n && same_shape(a, y) && qn_cpu_is_dense(a) && qn_cpu_is_dense(y))
+    s->inner = (qn_cpu_inner_fn)row_fns[op][form][type];
+    if (form == BOTH && n > 1 && n < SHORT && qn_tensor_count(b) == n && same_shape(a, y) && qn_cpu_is_dense(a) &&
+        qn_cpu_is_dense(y))
         return qn_cpu_by_rows(s, name, run_tiled, (count / n + tiled_rows(n) - 1) / tiled_rows(n),
                               3.0 * (double)(tiled_rows(n) * n * size), 0);
     return qn_cpu_by_rows(s, name, run_rows, count / n, 3.0 * (double)(n * size), 0);
