@@ -17,21 +17,40 @@ static const float lanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14
 
 /* ---- All of a row */
 
-/* By counting for each item how many come before it, which asks no question whose answer would be guessed. */
-static const uint64_t *rank_sort(const uint64_t *a, uint64_t *to, int64_t n) {
-    uint32_t key[RANKED] = {0}, rank[RANKED];
-    for (int64_t i = 0; i < n; i++)
-        key[i] = (uint32_t)(a[i] >> 32) ^ 0x80000000u; /* as signed numbers they have the same order */
+/* How many come before each of n numbers, equals by ascending index: that asks no question whose answer would be guessed. */
+static void rank_keys(const int32_t *key, int64_t n, int32_t *rank) {
     for (int64_t v = 0; v < n; v += VF_N) {
-        vi k = (vi)vu_load(key + v), place = vi_from_f(vf_load(lanes)) + vi_set1((int32_t)v), before = vi_set1(0);
+        vi k = (vi)vu_load((const uint32_t *)key + v), place = vi_from_f(vf_load(lanes)) + vi_set1((int32_t)v),
+           before = vi_set1(0);
         for (int32_t j = 0; j < n; j++) {
-            vi other = vi_set1((int32_t)key[j]);
+            vi other = vi_set1(key[j]);
             before -= (other < k) | ((other == k) & (vi_set1(j) < place));
         }
         vf_store((float *)(void *)(rank + v), vf_of_bits(before));
     }
+}
+
+static const uint64_t *rank_sort(const uint64_t *a, uint64_t *to, int64_t n) {
+    int32_t key[RANKED] = {0}, rank[RANKED];
+    for (int64_t i = 0; i < n; i++)
+        key[i] = (int32_t)((uint32_t)(a[i] >> 32) ^ 0x80000000u); /* as signed numbers they have the same order */
+    rank_keys(key, n, rank);
     for (int64_t i = 0; i < n; i++) to[rank[i]] = a[i];
     return to;
+}
+
+/* Indices of a row of up to RANKED elements in its order, which is that of items: their keys by vectors, as signed numbers. */
+static void rank_row(const float *x, int64_t n, int descending, int32_t *order) {
+    int32_t key[RANKED], rank[RANKED];
+    vi turn = vi_set1(descending ? -1 : 0);
+    for (int64_t i = 0; i < n; i += VF_N) {
+        vf v = qn_lanes_at(QN_DTYPE_F32, (const char *)x, i, n);
+        vi b = vi_bits(v + vf_zero()), nan = v != v; /* -0 is 0 */
+        vi k = (~nan & (b ^ ((b >> 31) & vi_set1(INT32_MAX)))) | (nan & vi_set1(INT32_MAX));
+        vf_store((float *)(void *)(key + i), vf_of_bits(k ^ turn));
+    }
+    rank_keys(key, n, rank);
+    for (int64_t i = 0; i < n; i++) order[rank[i]] = (int32_t)i;
 }
 
 /* By the four bytes of the key, lowest first; items come in order of their indices, which each pass keeps. */
@@ -153,14 +172,21 @@ static void run_rows(const qn_call *c, const qn_cpu_step *s, int64_t part, int d
     int64_t n = qn_ne(x, 0), k = qn_ne(c->dst[0], 0), rows = qn_tensor_count(x) / n,
             end = qn_cpu_cut(rows, s->parts[0], part + 1);
     uint64_t *items = (uint64_t *)c->workspace + part * items_of(k, n);
+    int32_t order[RANKED];
     qn_rows it;
     for (qn_rows_begin_at(&it, x->rank, x->shape, qn_cpu_cut(rows, s->parts[0], part)); it.live && it.row < end;
          qn_rows_next(&it)) {
         const float *row = (const float *)(const void *)qn_row(&it, x);
-        const uint64_t *sorted = by_heap(k, n) ? qn_sort_first(row, n, k, 1, -1, items) : sort_row(row, n, descending, items);
         int32_t *to = y ? (int32_t *)(void *)qn_row(&it, y) : NULL;
-        for (int64_t i = 0; to && i < k; i++) to[i] = (int32_t)(uint32_t)sorted[i];
         float *kept = values ? (float *)(void *)qn_row(&it, values) : NULL;
+        if (!by_heap(k, n) && n <= RANKED) {
+            rank_row(row, n, descending, order);
+            if (to) memcpy(to, order, (size_t)k * sizeof *to);
+            for (int64_t i = 0; kept && i < k; i++) kept[i] = row[order[i]];
+            continue;
+        }
+        const uint64_t *sorted = by_heap(k, n) ? qn_sort_first(row, n, k, 1, -1, items) : sort_row(row, n, descending, items);
+        for (int64_t i = 0; to && i < k; i++) to[i] = (int32_t)(uint32_t)sorted[i];
         for (int64_t i = 0; kept && i < k; i++) kept[i] = row[(uint32_t)sorted[i]];
     }
 }
