@@ -185,15 +185,11 @@ QN_INLINE int weigh_row(uint32_t dtype, int log, int form, const scores *r, cons
     return count;
 }
 
-/* The highest of all pieces and `most`; the sum of their weights against it. share: what a piece's weights count in it. */
+/* The highest of several pieces and `most`; the sum of their weights against it. share: what a piece's weights count in it. */
 static double total_of(walk *w, int count, float *most) {
+    double sum = 0;
     for (int k = 0; k < count; k++) *most = w->tops[k] > *most ? w->tops[k] : *most;
     *most = base_of(*most);
-    if (count == 1 && *most == w->tops[0]) {
-        w->share[0] = 1;
-        return w->sums[0];
-    }
-    double sum = 0;
     for (int k = 0; k < count; k += VF_N) {
         int n = count - k < VF_N ? count - k : VF_N;
         vf_storen(w->share + k, vf_exp_below(vf_loadn(w->tops + k, n) - vf_set1(*most)), n);
@@ -223,10 +219,13 @@ QN_INLINE void soft_max_row(uint32_t dtype, int form, const scores *r, const sco
     /* in place the scores are gone once weights are written; nothing reads them again */
     float *to = r->n <= ASIDE ? w->aside : dtype == QN_DTYPE_F32 ? (float *)(void *)y : NULL, most = r->sink;
     int count = weigh_row(dtype, 0, form, r, behind, w, to);
-    double sum = total_of(w, count, &most);
-    if (r->sink != -INFINITY) sum += (double)vf_exp(vf_set1(r->sink - most))[0];
-    double part = sum == 0 ? 0 : 1 / sum;
-    for (int k = 0; k < count; k++) w->share[k] = (float)((double)w->share[k] * part);
+    if (count == 1 && r->sink == -INFINITY) w->share[0] = w->sums[0] == 0 ? 0 : (float)(1 / w->sums[0]);
+    else {
+        double sum = total_of(w, count, &most);
+        if (r->sink != -INFINITY) sum += (double)vf_exp(vf_set1(r->sink - most))[0];
+        double part = sum == 0 ? 0 : 1 / sum;
+        for (int k = 0; k < count; k++) w->share[k] = (float)((double)w->share[k] * part);
+    }
     if (to == w->aside) wait_for(dtype, w, r, y, to);
     else finish_long(dtype, form, r, w, y);
 }
@@ -298,23 +297,24 @@ static void put_last(uint32_t dtype, int log, const walk *w, const scores *r) {
 }
 
 static void run_rows(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
-    const qn_tensor *x = c->src[0];
+    const qn_tensor *x = c->src[0], *y = c->dst[0];
     const scores none = {.sink = -INFINITY};
-    int log = c->op == QN_OP_log_soft_max, past = qn_past_is(c->dst[0], c->src, 1);
+    int log = c->op == QN_OP_log_soft_max, past = qn_past_is(y, c->src, 1);
     row_fn each = log ? log_any : soft_max_any;
-    scores r = none, next = none;
+    scores r = none;
+    char *to = NULL; /* where row r goes */
     walk along;
     (void)phase;
     start(&along, qn_ne(x, 0), past);
-    QN_SOFTMAX_ROWS(it, x) {
-        r = next.x ? next : scores_of(c, &it);
-        piece first = piece_from(&along, &r, 0);
-        if (!next.x) along.top = top_of(x->dtype, &first);
-        qn_rows behind = it;
-        qn_rows_next(&behind);
-        next = behind.live && behind.row < end ? scores_of(c, &behind) : none;
-        each(x->dtype, &r, &next, &along, qn_row(&it, c->dst[0]));
+    QN_SOFTMAX_ROWS(it, x) { /* it is the row behind r */
+        scores next = scores_of(c, &it);
+        piece first = piece_from(&along, &next, 0);
+        if (r.x) each(x->dtype, &r, &next, &along, to);
+        else along.top = top_of(x->dtype, &first);
+        r = next;
+        to = qn_row(&it, y);
     }
+    if (r.x) each(x->dtype, &r, &none, &along, to);
     put_last(x->dtype, log, &along, &r);
     if (past) qn_past_end();
 }
