@@ -1,7 +1,6 @@
 /* Gradients of the norms of rows and groups: norm_back, rms_norm_back, l2_norm_back, group_norm_back, and with weights layer_norm_back
- * and rms_layer_norm_back. With
- * h the normalised row and q the gradient times gamma, dx = r (q - A - h B): A is the mean of q where the row was centred, B the mean of
- * q h (its sum for l2_norm). Gradients of weights are summed over the rows of a part in double, and then over the parts. */
+ * and rms_layer_norm_back. With h the normalised row and q the gradient times gamma, dx = r (q - A - h B): A is the mean of q where the
+ * row was centred, B the mean of q h (its sum for l2_norm). Gradients of weights are summed over the rows of a part in double, and then over the parts. */
 #include "cpu/k_norm.h"
 #include "cpu/k_past.h"
 #include "cpu/simd/simd_wide.h"
@@ -33,7 +32,7 @@ QN_INLINE void add_lanes(vf q, vf d, vf *squares, vf *sum, vf *along) {
     *along = vf_fma(q, d, *along);
 }
 
-/* 0 where a run's squares leave the range of floats, so that sums of q d may, too. */
+/* 0 where a run's sums leave the range of floats, as d d and q d may where q h does not. */
 QN_INLINE int sum_back(uint32_t dtype, const back_row *w, vf mean, row_sums *t) {
     *t = (row_sums){0, 0, 0};
     for (int64_t first = 0; first < w->n; first += RUN) {
@@ -49,11 +48,11 @@ QN_INLINE int sum_back(uint32_t dtype, const back_row *w, vf mean, row_sums *t) 
             vf d = qn_lanes_at(dtype, w->x, i, end) - mean;
             add_lanes(gradient_at(dtype, w, i), end - i < VF_N ? vf_some(d, (int)(end - i), vf_zero()) : d, &s, &a, &b);
         }
-        float squares = vf_sum(s + s2);
-        if (!(squares < INFINITY && squares > 1e-30f)) return 0;
+        float squares = vf_sum(s + s2), along = vf_sum(b + b2);
+        if (!(squares < INFINITY && squares > 1e-30f && along - along == 0)) return 0;
         t->squares += (double)squares;
         t->q += (double)vf_sum(a + a2);
-        t->qd += (double)vf_sum(b + b2);
+        t->qd += (double)along;
     }
     return 1;
 }
