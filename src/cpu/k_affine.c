@@ -88,7 +88,7 @@ void qn_affine_fetch(const qn_gemm_side *side, int64_t batch, int64_t first, int
 /* A decoded row goes out in the dtype of y. */
 static void put_row(const qn_affine *a, const char *codes, const char *scales, const char *biases, const qn_tensor *y, char *to) {
     float run[RUN];
-    int64_t size = y->dtype == QN_DTYPE_F32 ? 4 : 2;
+    int64_t size = qn_float_bytes(y->dtype);
     for (int64_t i = 0; i < a->length; i += RUN) {
         int64_t n = a->length - i < RUN ? a->length - i : RUN;
         decode_rows(a, codes, scales, biases, i, n, run);

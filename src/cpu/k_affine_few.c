@@ -39,7 +39,7 @@ static int describe(const qn_call *c, few *f) {
     f->groups = f->a.length / f->a.group;
     f->panels = (f->n + WIDE - 1) / WIDE;
     f->bits = f->a.bits <= 4 ? 4 : 8;
-    f->size = f->a.scales->dtype == QN_DTYPE_F32 ? 4 : 2;
+    f->size = (int)qn_float_bytes(f->a.scales->dtype);
     f->lot = 2 * WIDE * f->size + f->a.group * WIDE * f->bits / 8;
     f->panel = f->groups * f->lot;
     return qn_experts_are_few(&f->rows, QN_AFFINE_FEW) && f->n >= WIDE;
@@ -174,7 +174,7 @@ static void run_rows(const qn_call *c, const few *f, const char *matrix, int64_t
     const qn_tensor *y = c->dst[0];
     qn_experts_room r = qn_experts_room_of(&f->rows, c->workspace);
     float sums[ROWS * MOST * WIDE];
-    int64_t size = y->dtype == QN_DTYPE_F32 ? 4 : 2;
+    int64_t size = qn_float_bytes(y->dtype);
     task t = {.f = f, .sums = sums};
     for (int j = 0; j < rows; j++) t.x[j] = qn_experts_line(&f->rows, &r, list[j]);
     for (int64_t p = first; p < end;) {

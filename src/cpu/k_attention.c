@@ -8,10 +8,15 @@
 #include "cpu/simd/simd_math.h"
 #include "op/alibi.h"
 
+/* Rows that do not pay for keys and values to become floats first. */
+#ifdef QN_SIMD_PLAIN /* where that takes many steps */
+enum { FEW = 4 };
+#else
+enum { FEW = 12 };
+#endif
 enum {
     KEYS = QN_ATTEND_KEYS,
     SPAN = QN_ATTEND_SPAN,
-    FEW = 6,    /* rows that are multiplied in one go */
     BUNDLE = 8, /* most heads of a bundle */
     UNITS = 16  /* with fewer, threads would go without */
 };
@@ -182,6 +187,11 @@ static void widen(const qn_attend_side *side, const qn_attend_decoder *by, const
     else qn_attend_widen(qn_attend_row(side, at->batch, at->head, j), side->place, side->dtype, n, deep, to, pitch);
 }
 
+/* Whether rows of blocks stay codes until they are multiplied. */
+static int stays_codes(const qn_attend_side *side, const qn_attend_decoder *by) {
+    return !by->decode && qn_attend_has_codes(side->dtype);
+}
+
 /* Columns of the keys [j, j + n), as they are multiplied: of 16 bits where they can stay so, else f32. */
 static uint32_t turn_keys(const qn_attend *a, const qn_attend_place *at, const slot *s, int64_t j, int n,
                           qn_attend_ahead *ahead) {
@@ -197,6 +207,34 @@ static uint32_t turn_keys(const qn_attend *a, const qn_attend_place *at, const s
     return QN_DTYPE_F32;
 }
 
+/* The products of all rows with the keys [j, j + n). */
+static void score_block(const qn_attend *a, const qn_attend_place *at, const slot *s, int64_t j, int n, qn_attend_ahead *ahead) {
+    if (at->rows <= FEW && n == KEYS && stays_codes(&a->k, &a->k_codes)) {
+        qn_attend_scores(&(qn_attend_score){.rows = at->rows,
+                                            .deep = a->deep,
+                                            .q = s->q,
+                                            .keys = qn_attend_row(&a->k, at->batch, at->head, j),
+                                            .step = a->k.place,
+                                            .dtype = a->k.dtype,
+                                            .scores = s->scores,
+                                            .scales = s->key_rows,
+                                            .ahead = ahead});
+        return;
+    }
+    uint32_t columns = turn_keys(a, at, s, j, n, ahead);
+    qn_attend_product(&(qn_attend_sum){.rows = at->rows,
+                                       .depth = (int)a->deep,
+                                       .wide = qn_attend_lanes(n),
+                                       .a = s->q,
+                                       .lda = a->deep,
+                                       .b = (const char *)s->keys,
+                                       .ldb = KEYS * qn_float_bytes(columns),
+                                       .dtype = columns,
+                                       .c = s->scores,
+                                       .ldc = KEYS,
+                                       .ahead = ahead});
+}
+
 /* What comes after the block at hand: keys of a head from j on. */
 typedef struct later {
     int64_t head, j;
@@ -206,8 +244,9 @@ static qn_attend_ahead rows_ahead(const qn_attend *a, const qn_attend_side *side
                                   int64_t n) {
     if (then.j >= a->keys) return (qn_attend_ahead){0};
     int rows = a->keys - then.j < KEYS ? (int)(a->keys - then.j) : KEYS;
-    return (qn_attend_ahead){qn_attend_row(side, at->batch, then.head, then.j), side->place,
-                             n * (side->dtype == QN_DTYPE_F32 ? 4 : 2), rows, (rows + 1) / 2};
+    int64_t bytes = is_plain(side->dtype) ? n * qn_float_bytes(side->dtype)
+                                          : n / QN_ATTEND_BLOCK * qn_attend_block_bytes(side->dtype);
+    return (qn_attend_ahead){qn_attend_row(side, at->batch, then.head, then.j), side->place, bytes, rows, 0, NULL};
 }
 
 /* Keys [j, j + n) for all rows of a tile. */
@@ -215,22 +254,18 @@ static void attend_block(const qn_attend *a, const qn_attend_place *at, const sl
     int64_t pitch = qn_attend_lanes(a->wide);
     int masked = a->kind != QN_ATTEND_ALL;
     if (masked && !qn_attend_bias(a, at, s->bias, j, n)) return;
-    int few = at->rows <= FEW, direct = is_plain(a->v.dtype) && pitch == a->wide && (few || a->v.dtype == QN_DTYPE_F32);
-    int asks = few && direct && is_plain(a->k.dtype); /* with few rows it is memory that takes the time */
-    qn_attend_ahead k = {0}, v = {0};
-    if (asks) k = rows_ahead(a, &a->k, at, then, a->deep), v = rows_ahead(a, &a->v, at, then, a->wide);
-    uint32_t columns = turn_keys(a, at, s, j, n, &k);
-    qn_attend_product(&(qn_attend_sum){.rows = at->rows,
-                                       .depth = (int)a->deep,
-                                       .wide = qn_attend_lanes(n),
-                                       .a = s->q,
-                                       .lda = a->deep,
-                                       .b = (const char *)s->keys,
-                                       .ldb = KEYS * (columns == QN_DTYPE_F32 ? 4 : 2),
-                                       .dtype = columns,
-                                       .c = s->scores,
-                                       .ldc = KEYS,
-                                       .ahead = {&k, &v}});
+    int few = at->rows <= FEW, codes = few && stays_codes(&a->v, &a->v_codes);
+    int direct = codes || (is_plain(a->v.dtype) && pitch == a->wide && (few || a->v.dtype == QN_DTYPE_F32));
+    /* with few rows it is memory that takes the time */
+    int asks = few && direct && (is_plain(a->k.dtype) || stays_codes(&a->k, &a->k_codes));
+    qn_attend_ahead ahead = {0}, values = {0};
+    if (asks) {
+        ahead = rows_ahead(a, &a->k, at, then, a->deep);
+        values = rows_ahead(a, &a->v, at, then, a->wide);
+        ahead.third = (ahead.left + values.left + 2) / 3;
+        ahead.then = &values;
+    }
+    score_block(a, at, s, j, n, &ahead);
     for (int r = 0; r < at->rows; r++) weigh_row(a, s, r, n, masked);
     if (!direct) widen(&a->v, &a->v_codes, at, j, n, a->wide, s->values, pitch);
     qn_attend_sum sum = {.rows = at->rows,
@@ -244,12 +279,14 @@ static void attend_block(const qn_attend *a, const qn_attend_place *at, const sl
                          .c = s->sums,
                          .ldc = pitch,
                          .factor = s->factor,
-                         .ahead = {&v}};
+                         .ahead = &ahead};
     if (direct) {
         sum.b = qn_attend_row(&a->v, at->batch, at->head, j);
         sum.ldb = a->v.place;
         sum.dtype = a->v.dtype;
+        sum.scales = s->values;
     }
+    if (codes) qn_attend_scales(sum.b, sum.ldb, sum.dtype, n, a->wide, s->values);
     qn_attend_product(&sum);
 }
 

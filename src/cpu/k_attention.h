@@ -107,34 +107,45 @@ int qn_attend_bias(const qn_attend *a, const qn_attend_place *at, float *bias, i
 
 /* ---- The products of a tile (k_attention_tile.c) */
 
-/* Rows of the next block, asked for while this one is computed: half of them in one step of the work, half in another. An even pace matters
- * more than anything else: asked for all at once, lines wait for each other. */
+/* Rows of the next block, keys and then values, asked for while this one is computed. An even pace matters more than anything else: asked for
+ * all at once, lines wait for each other. So every loop over the block asks for a share of them, by the time it takes. */
 typedef struct qn_attend_ahead {
     const char *row;
     int64_t step, bytes;
-    int left, half; /* rows: yet to be asked for, half of all */
+    int left;  /* rows */
+    int third; /* of all */
+    const struct qn_attend_ahead *then;
 } qn_attend_ahead;
 
-/* After how many turns of a loop, of so many, a row is due; 0: never. */
-static inline int qn_attend_pace(const qn_attend_ahead *a, int64_t turns) {
-    return a && a->half ? (int)((turns + a->half - 1) / a->half) : 0;
+/* A loop of so many turns that asks for one or two thirds. a may be NULL. */
+typedef struct qn_attend_pace {
+    qn_attend_ahead *a;
+    int64_t turns, rows, at;
+} qn_attend_pace;
+static inline qn_attend_pace qn_attend_paced(qn_attend_ahead *a, int64_t turns, int thirds) {
+    return (qn_attend_pace){a, turns, a ? thirds * a->third : 0, 0};
 }
-/* In every turn: when `due` turns are over, one row of each. Either may be NULL. */
-static inline void qn_attend_ask(qn_attend_ahead *const ahead[2], int pace, int *due) {
-    if (!pace || --*due > 0) return;
-    *due = pace;
-    for (int i = 0; i < 2; i++) {
-        qn_attend_ahead *a = ahead[i];
-        if (!a || !a->left) continue;
-        for (int64_t at = 0; at < a->bytes; at += 64) __builtin_prefetch(a->row + at, 0, 2);
-        a->row += a->step;
-        a->left--;
+static inline void qn_attend_ask_row(qn_attend_ahead *a) {
+    if (!a->left && a->then) {
+        int third = a->third;
+        *a = *a->then;
+        a->third = third;
     }
+    if (!a->left) return;
+    for (const char *line = a->row - (uintptr_t)a->row % 64; line < a->row + a->bytes; line += 64) __builtin_prefetch(line, 0, 2);
+    a->row += a->step;
+    a->left--;
+}
+/* In every turn. */
+static inline void qn_attend_ask(qn_attend_pace *p) {
+    for (p->at += p->rows; p->at >= p->turns; p->at -= p->turns) qn_attend_ask_row(p->a);
 }
 
 /* Rows of c, `wide` floats each: c[i] = factor[i] c[i] + the sum over p < depth of a[i][p] b[p], or from nothing without factors.
- * b's rows are f32, f16 or bf16 and ldb bytes apart; the other distances count floats. wide is a whole number of vectors. A tile in
- * which a sum is not finite is left as it is and computed again without those p where a[i][p] is zero. */
+ * b's rows are ldb bytes apart; the other distances count floats. wide is a whole number of vectors. A tile in which a sum is not finite is
+ * left as it is and computed again without those p where a[i][p] is zero.
+ *
+ * b is f32, f16, bf16, or blocks of q8_0 or q4_0 with their scales. */
 typedef struct qn_attend_sum {
     int rows, depth;
     int64_t wide;
@@ -143,10 +154,11 @@ typedef struct qn_attend_sum {
     const char *b;
     int64_t ldb;
     uint32_t dtype;
+    const float *scales; /* of blocks */
     float *c;
     int64_t ldc;
     const float *factor;
-    qn_attend_ahead *ahead[2]; /* or NULL */
+    qn_attend_ahead *ahead; /* or NULL */
 } qn_attend_sum;
 #define qn_attend_product QN_K(attend_product)
 void qn_attend_product(const qn_attend_sum *s);
@@ -161,5 +173,36 @@ int qn_attend_turns_words(int n, int64_t deep);
 /* Rows of any dtype as f32, `pitch` floats apart, zero from deep on; block types are decoded. */
 #define qn_attend_widen QN_K(attend_widen)
 void qn_attend_widen(const char *rows, int64_t step, uint32_t dtype, int n, int64_t deep, float *to, int64_t pitch);
+
+/* ---- Few rows and blocks (k_attention_codes.c) */
+
+/* Blocks whose codes are not decoded but where they are multiplied. */
+enum { QN_ATTEND_BLOCK = 32 };
+#ifdef QN_SIMD_PLAIN /* bytes become floats in too many steps for that to be done more than once */
+static inline int qn_attend_has_codes(uint32_t dtype) { return (void)dtype, 0; }
+#else
+static inline int qn_attend_has_codes(uint32_t dtype) { return dtype == QN_DTYPE_Q8_0 || dtype == QN_DTYPE_Q4_0; }
+#endif
+static inline int64_t qn_attend_block_bytes(uint32_t dtype) {
+    return 2 + (dtype == QN_DTYPE_Q8_0 ? QN_ATTEND_BLOCK : QN_ATTEND_BLOCK / 2);
+}
+
+/* Rows of q, side by side, against QN_ATTEND_KEYS keys of such blocks as they lie. */
+typedef struct qn_attend_score {
+    int rows;
+    int64_t deep;
+    const float *q;
+    const char *keys;
+    int64_t step;
+    uint32_t dtype;
+    float *scores; /* QN_ATTEND_KEYS a row */
+    float *scales; /* room for those of all keys, half as many floats again, and a vector */
+    qn_attend_ahead *ahead;
+} qn_attend_score;
+#define qn_attend_scores QN_K(attend_scores)
+void qn_attend_scores(const qn_attend_score *s);
+/* The scales of n rows of blocks, as they lie. to has the same room. */
+#define qn_attend_scales QN_K(attend_scales)
+void qn_attend_scales(const char *rows, int64_t step, uint32_t dtype, int n, int64_t wide, float *to);
 
 #endif

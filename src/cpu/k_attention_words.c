@@ -9,11 +9,11 @@ enum { KEYS = QN_ATTEND_KEYS };
 int qn_attend_turns_words(int n, int64_t deep) { return n == KEYS && deep % VW_LONG == 0; }
 
 void qn_attend_turn_words(const char *rows, int64_t step, int64_t deep, uint16_t *to, qn_attend_ahead *ahead) {
-    int pace = qn_attend_pace(ahead, KEYS / VW_ROWS * (deep / VW_LONG)), due = pace;
+    qn_attend_pace pace = qn_attend_paced(ahead, KEYS / VW_ROWS * (deep / VW_LONG), 1);
     for (int j = 0; j < KEYS; j += VW_ROWS, rows += VW_ROWS * step)
         for (int64_t p = 0; p < deep; p += VW_LONG) {
             vw r[8];
-            qn_attend_ask((qn_attend_ahead *[2]){ahead}, pace, &due);
+            qn_attend_ask(&pace);
             QN_UNROLL
             for (int i = 0; i < 8; i++) r[i] = vw_rows(rows + i * step + p * 2, rows + (i + 8) * step + p * 2);
             vw_turn(r);

@@ -21,7 +21,7 @@ typedef struct terms {
 } terms;
 
 static form form_of(const qn_tensor *x) {
-    int64_t size = x->dtype == QN_DTYPE_F32 ? 4 : 2, plane = 1;
+    int64_t size = qn_float_bytes(x->dtype), plane = 1;
     for (int i = 2; i < x->rank; i++) plane *= x->shape[i];
     return (form){x->dtype, x->shape[0], x->shape[1], plane, plane * size, x->shape[1] * plane * size};
 }

@@ -21,7 +21,7 @@ enum { BOTH, B_ONE, A_ONE, FORMS };
 
 /* A row: computed in f32, rounded once. */
 QN_INLINE void row(int op, uint32_t dtype, int form, char *y, const char *a, const char *b, int64_t n, qn_way way) {
-    int64_t i = 0, size = dtype == QN_DTYPE_F32 ? 4 : 2;
+    int64_t i = 0, size = qn_float_bytes(dtype);
     vf one_a = vf_set1(qn_lanes_some(dtype, a, 0, 1)[0]), one_b = vf_set1(qn_lanes_some(dtype, b, 0, 1)[0]);
 #define P(i) (form == A_ONE ? one_a : qn_lanes(dtype, a, i))
 #define Q(i) (form == B_ONE ? one_b : qn_lanes(dtype, b, i))
@@ -73,7 +73,7 @@ enum { N_ROW, N_FLAT }; /* elements of a row; of dtypes that differ: whether tha
 /* Both operands dense and of the same shape: one row of everything, cut anywhere. */
 static void run_flat(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     (void)phase;
-    int64_t n = s->n[N_ROW], size = c->dst[0]->dtype == QN_DTYPE_F32 ? 4 : 2, lines = (n + 255) / 256;
+    int64_t n = s->n[N_ROW], size = qn_float_bytes(c->dst[0]->dtype), lines = (n + 255) / 256;
     int64_t first = 256 * qn_cpu_cut(lines, s->parts[0], part), end = 256 * qn_cpu_cut(lines, s->parts[0], part + 1);
     if (end > n) end = n;
     qn_way way = qn_past_way(c->dst[0], c->src, c->n_src);
@@ -102,7 +102,7 @@ static int64_t tiled_rows(int64_t n) { return TILE / n; }
 static void run_tiled(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     (void)phase;
     const qn_tensor *y = c->dst[0];
-    int64_t n = s->n[N_ROW], size = y->dtype == QN_DTYPE_F32 ? 4 : 2, rows = qn_tensor_count(y) / n, each = tiled_rows(n);
+    int64_t n = s->n[N_ROW], size = qn_float_bytes(y->dtype), rows = qn_tensor_count(y) / n, each = tiled_rows(n);
     int64_t units = (rows + each - 1) / each, end = qn_cpu_cut(units, s->parts[0], part + 1);
     qn_way way = qn_past_way(y, c->src, c->n_src);
     _Alignas(64) char tile[TILE * 4];
@@ -124,8 +124,6 @@ typedef struct mixed {
     int one_a, one_b; /* an operand's row is one number */
 } mixed;
 
-static int64_t size_of(const qn_tensor *t) { return t->dtype == QN_DTYPE_F32 ? 4 : 2; }
-
 /* n elements of an operand's row from i on; of one number, that. */
 static const char *floats_of(const qn_tensor *t, const char *row, int one, int64_t i, int64_t n, float *tile) {
     if (one) i = 0, n = 1;
@@ -139,7 +137,7 @@ static void mix(const mixed *m, int64_t first, int64_t end) {
     _Alignas(64) float left[MIXED], right[MIXED], both[MIXED];
     for (int64_t i = first; i < end; i += MIXED) {
         int64_t some = end - i < MIXED ? end - i : MIXED;
-        char *to = m->y + i * size_of(y), *at = y->dtype == QN_DTYPE_F32 ? to : (char *)both;
+        char *to = m->y + i * qn_float_bytes(y->dtype), *at = y->dtype == QN_DTYPE_F32 ? to : (char *)both;
         m->row(at, floats_of(a, m->a, m->one_a, i, some, left), floats_of(b, m->b, m->one_b, i, some, right), some, QN_NEAR);
         if (at != to) qn_copy_row(QN_DTYPE_F32, at, y->dtype, to, some);
     }
@@ -189,7 +187,7 @@ static int all_dense(const qn_tensor *a, const qn_tensor *b, const qn_tensor *y)
 static int prepare_mixed(const qn_call *c, qn_cpu_step *s, int op, const char *name) {
     const qn_tensor *a = c->src[0], *b = c->src[1], *y = c->dst[0];
     int64_t n = qn_ne(y, 0), count = qn_tensor_count(y);
-    double bytes = (double)(size_of(a) + size_of(b) + size_of(y));
+    double bytes = (double)(qn_float_bytes(a->dtype) + qn_float_bytes(b->dtype) + qn_float_bytes(y->dtype));
     s->n[N_FLAT] = all_dense(a, b, y);
     s->n[N_ROW] = s->n[N_FLAT] ? count : n;
     int form = form_of(a, b, y);
@@ -203,9 +201,10 @@ static int prepare(const qn_call *c, qn_cpu_step *s, int op, const char *name) {
     const qn_tensor *a = c->src[0], *b = c->src[1], *y = c->dst[0];
     uint32_t d = y->dtype;
     int type = d == QN_DTYPE_F32 ? 0 : d == QN_DTYPE_F16 ? 1 : 2;
-    int64_t size = size_of(y), n = qn_ne(y, 0), count = qn_tensor_count(y);
+    int64_t size = qn_float_bytes(y->dtype), n = qn_ne(y, 0), count = qn_tensor_count(y);
     if (!qn_lanes_float(d) || !qn_lanes_float(a->dtype) || !qn_lanes_float(b->dtype) || count == 0) return 0;
-    if (!side_by_side(a, size_of(a)) || !side_by_side(b, size_of(b)) || !side_by_side(y, size)) return 0;
+    if (!side_by_side(a, qn_float_bytes(a->dtype)) || !side_by_side(b, qn_float_bytes(b->dtype)) || !side_by_side(y, size))
+        return 0;
     if (a->dtype != d || b->dtype != d) return prepare_mixed(c, s, op, name);
     if (all_dense(a, b, y)) {
         s->n[N_ROW] = count;

@@ -311,8 +311,7 @@ QN_INLINE int tile_class(uint32_t dtype, const char *row, int64_t step, int64_t 
 static void run_tiles(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     const qn_attr_mask_tiles *at = c->attr;
     const qn_tensor *m = c->src[0], *y = c->dst[0];
-    int64_t across = qn_ne(y, 0), down = qn_ne(y, 1), lines = qn_tensor_count(y) / across,
-            size = m->dtype == QN_DTYPE_F32 ? 4 : 2;
+    int64_t across = qn_ne(y, 0), down = qn_ne(y, 1), lines = qn_tensor_count(y) / across, size = qn_float_bytes(m->dtype);
     (void)phase;
     for (int64_t l = qn_cpu_cut(lines, s->parts[0], part), end = qn_cpu_cut(lines, s->parts[0], part + 1); l < end; l++) {
         int64_t first = l % down * at->rows, rows = qn_ne(m, 1) - first < at->rows ? qn_ne(m, 1) - first : at->rows;
@@ -331,6 +330,6 @@ int QN_K(mask_tiles)(const qn_call *c, qn_cpu_step *s) {
     const qn_tensor *m = c->src[0], *y = c->dst[0];
     if (qn_tensor_count(y) == 0 || !qn_lanes_rows(m) || !qn_cpu_is_dense(y)) return 0;
     int64_t lines = qn_tensor_count(y) / qn_ne(y, 0);
-    double bytes = (double)qn_tensor_count(m) * (m->dtype == QN_DTYPE_F32 ? 4 : 2);
+    double bytes = (double)(qn_tensor_count(m) * qn_float_bytes(m->dtype));
     return qn_cpu_by_rows(s, "mask_tiles", run_tiles, lines, bytes / (double)lines, 0);
 }

@@ -35,7 +35,7 @@ static size_t lists_bytes(const product *p) { return in_lines((size_t)(p->count 
 static void fetch_rows(const qn_gemm_side *side, int64_t batch, int64_t first, int64_t count, int64_t first_k, int depth,
                        float *panel, int step) {
     const char *const *rows = side->context;
-    int64_t size = side->dtype == QN_DTYPE_F32 ? 4 : 2;
+    int64_t size = qn_float_bytes(side->dtype);
     (void)batch;
     for (int64_t i = 0; i < count; i++) {
         float *to = panel + i / step * ((int64_t)step * depth) + i % step;

@@ -48,7 +48,7 @@ static inline qn_experts_room qn_experts_room_of(const qn_experts_few *f, void *
 /* One of `parts` parts that fill the room. */
 static inline void qn_experts_gather(const qn_experts_few *f, void *workspace, int64_t parts, int64_t part) {
     qn_experts_room r = qn_experts_room_of(f, workspace);
-    int64_t size = f->x->dtype == QN_DTYPE_F32 ? 4 : 2, end = qn_cpu_cut(f->lines, parts, part + 1);
+    int64_t size = qn_float_bytes(f->x->dtype), end = qn_cpu_cut(f->lines, parts, part + 1);
     for (int64_t i = qn_cpu_cut(f->lines, parts, part); i < end; i++)
         qn_copy_row(f->x->dtype, qn_at(f->x, i * f->k * size), QN_DTYPE_F32, (char *)(r.x + i * f->k), f->k);
     if (part > 0) return;

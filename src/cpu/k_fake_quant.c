@@ -52,8 +52,6 @@ static void quantise(uint32_t dtype, char *y, const char *w, int64_t n, const fl
     }
 }
 
-static int64_t size_of(uint32_t dtype) { return dtype == QN_DTYPE_F32 ? 4 : 2; }
-
 static void run_quant(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     const qn_attr_fake_quant *at = c->attr;
     const qn_tensor *w = c->src[0], *y = c->dst[0];
@@ -67,8 +65,8 @@ static void run_quant(const qn_call *c, const qn_cpu_step *s, int phase, int64_t
             some = chunk_of(n, first, at->group);
             spread(c->src[1], qn_row(&it, c->src[1]), first, some, at->group, scale);
             spread(c->src[2], qn_row(&it, c->src[2]), first, some, at->group, bias);
-            quantise(w->dtype, qn_row(&it, y) + first * size_of(y->dtype), qn_row(&it, w) + first * size_of(w->dtype), some,
-                     scale, bias, (double)at->bins - 1);
+            quantise(w->dtype, qn_row(&it, y) + first * qn_float_bytes(y->dtype),
+                     qn_row(&it, w) + first * qn_float_bytes(w->dtype), some, scale, bias, (double)at->bins - 1);
         }
 }
 
@@ -120,7 +118,7 @@ static void run_quant_back(const qn_call *c, const qn_cpu_step *s, int phase, in
          qn_rows_next(&it)) {
         double scale_sum = 0, bias_sum = 0;
         for (int64_t first = 0, some; first < n; first += some) {
-            int64_t size = size_of(w->dtype) * first;
+            int64_t size = qn_float_bytes(w->dtype) * first;
             some = chunk_of(n, first, at->group);
             spread(c->src[2], qn_row(&it, c->src[2]), first, some, at->group, scale);
             spread(c->src[3], qn_row(&it, c->src[3]), first, some, at->group, bias);
@@ -162,8 +160,8 @@ static void run_qdq(const qn_call *c, const qn_cpu_step *s, int phase, int64_t p
          qn_rows_next(&it))
         for (int64_t first = 0; first < n; first += RUN) {
             int64_t some = n - first < RUN ? n - first : RUN;
-            const char *from = qn_row(&it, w) + first * size_of(w->dtype);
-            char *to = qn_row(&it, y) + first * size_of(y->dtype);
+            const char *from = qn_row(&it, w) + first * qn_float_bytes(w->dtype);
+            char *to = qn_row(&it, y) + first * qn_float_bytes(y->dtype);
             for (int64_t i = 0; i < some; i += VF_N)
                 qn_lanes_put_at(QN_DTYPE_F32, (char *)x, i, qn_lanes_at(w->dtype, from, i, some), some);
             qn_codec_encode(dtype, x, some, code);

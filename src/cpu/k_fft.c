@@ -159,7 +159,7 @@ typedef struct rows {
 } rows;
 
 static rows rows_of(const qn_tensor *t, int32_t layout, int64_t n) {
-    int64_t size = t->dtype == QN_DTYPE_F32 ? 4 : 2;
+    int64_t size = qn_float_bytes(t->dtype);
     rows r = {*t, {NULL, t->dtype, 1, size, 1, 1}};
     if (layout == 1) r.walk.rank--;
     r.line.pairs = layout == 1;
@@ -315,7 +315,7 @@ static void run_lanes(const plan *p, ends *e, int64_t group, float *each) {
 /* A long row with a chirp: copied out, worked on, copied back. */
 static void run_chirped(const plan *p, const qn_fft_line *from, const qn_fft_line *to, float *each) {
     float *f = each, *mid = f + 2 * p->m, *x = mid + 2 * p->m, *y = x + (p->each_floats - 4 * p->m) / 2;
-    int64_t size = from->dtype == QN_DTYPE_F32 ? 4 : 2, step = from->pairs ? 2 * size : size;
+    int64_t size = qn_float_bytes(from->dtype), step = from->pairs ? 2 * size : size;
     for (int64_t i = 0; i < p->n; i++) {
         f[i] = (float)qn_load_one((qn_dtype)from->dtype, from->at + i * step) * from->re_by;
         f[p->m + i] = (float)qn_load_one((qn_dtype)from->dtype, from->at + i * step + from->gap) * from->im_by;
@@ -381,7 +381,7 @@ static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part)
 /* Numbers side by side in a row. */
 static int is_tight(const qn_tensor *t, int32_t layout) {
     if (!qn_lanes_float(t->dtype)) return 0;
-    int64_t size = t->dtype == QN_DTYPE_F32 ? 4 : 2;
+    int64_t size = qn_float_bytes(t->dtype);
     return qn_nb(t, 0) == size && (layout == 0 || qn_ne(t, 1) == 1 || qn_nb(t, 1) == 2 * size);
 }
 

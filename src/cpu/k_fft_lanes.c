@@ -104,14 +104,12 @@ float *qn_fft_run_lanes(const qn_fft_lanes *f, float *x, float *y) {
 
 /* ---- Long lines: number i C + j is at row i and column j of R by C, frequency k + R l at row l and column k of C by R. */
 
-static int64_t size_of(uint32_t dtype) { return dtype == QN_DTYPE_F32 ? 4 : 2; }
-
 static num line_get(const qn_fft_line *l, int64_t i, int some) {
     num a;
     if (!l->pairs) {
         a = (num){qn_lanes_at(l->dtype, l->at, i, i + some), qn_lanes_at(l->dtype, l->at + l->gap, i, i + some)};
     } else {
-        const char *from = l->at + 2 * i * size_of(l->dtype);
+        const char *from = l->at + 2 * i * qn_float_bytes(l->dtype);
         vf low = qn_lanes_at(l->dtype, from, 0, 2 * some);
         vf high = 2 * some > VF_N ? qn_lanes_at(l->dtype, from, VF_N, 2 * some) : vf_zero();
         a = (num){vf_even(low, high), vf_odd(low, high)};
@@ -126,7 +124,7 @@ static void line_put(const qn_fft_line *l, int64_t i, int some, num a) {
         qn_lanes_put_at(l->dtype, l->at + l->gap, i, a.im, i + some);
         return;
     }
-    char *to = l->at + 2 * i * size_of(l->dtype);
+    char *to = l->at + 2 * i * qn_float_bytes(l->dtype);
     qn_lanes_put_at(l->dtype, to, 0, vf_zip_low(a.re, a.im), 2 * some);
     if (2 * some > VF_N) qn_lanes_put_at(l->dtype, to, VF_N, vf_zip_high(a.re, a.im), 2 * some);
 }

@@ -131,7 +131,7 @@ static int is_doubles(const qn_gemm *g) {
 int qn_gemm_settle(qn_gemm *g) {
     join_batches(g);
     int doubles = is_doubles(g);
-    int64_t size = doubles ? 8 : g->c_dtype == QN_DTYPE_F32 ? 4 : 2;
+    int64_t size = doubles ? 8 : qn_float_bytes(g->c_dtype);
     int row_wise = g->c_column == size || g->n == 1, column_wise = g->c_row == size || g->m == 1;
     if (!doubles && g->c_dtype != QN_DTYPE_F32 && g->c_dtype != QN_DTYPE_F16 && g->c_dtype != QN_DTYPE_BF16) return 0;
     if (g->m < 1 || g->n < 1 || g->k < 1) return 0;

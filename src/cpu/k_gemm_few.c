@@ -229,18 +229,17 @@ static const task_fn bodies[][PASSING + 2] = {NAMES(F32), NAMES(F16), NAMES(BF16
 
 /* ---- The plan */
 
-static int64_t size_in(const qn_gemm_side *s) { return s->dtype == QN_DTYPE_F32 ? 4 : 2; }
 static int is_plain(const qn_gemm *g, const qn_gemm_side *s) {
     return s->fetch == qn_gemm_plain_fetch(s->dtype, s->along, s->deep, g->k);
 }
-static int lies_along(const qn_gemm *g) { return g->b.along == size_in(&g->b); }
+static int lies_along(const qn_gemm *g) { return g->b.along == qn_float_bytes(g->b.dtype); }
 /* Rows of A that need not be fetched. */
 static int in_place(const qn_gemm *g) { return g->a.dtype == QN_DTYPE_F32 && g->a.deep == 4 && is_plain(g, &g->a); }
 
 /* Columns of a unit. */
 static int64_t columns_of(const qn_gemm *g, int64_t batches) {
     if (!lies_along(g)) return WIDE;
-    double bytes = (double)(g->k * size_in(&g->b)), flops = (double)(g->k * g->m * 2) / 8;
+    double bytes = (double)(g->k * qn_float_bytes(g->b.dtype)), flops = (double)(g->k * g->m * 2) / 8;
     int64_t most = g->m * CHUNK > SUMS ? SUMS / g->m / VF_N * VF_N : CHUNK, parts = qn_cpu_parts(g->n * batches, bytes, flops);
     int64_t across = ((parts < UNITS ? parts : UNITS) + batches - 1) / batches, each = (g->n + across - 1) / across;
     each = (each + LEAST - 1) / LEAST * LEAST;
@@ -250,7 +249,7 @@ static int64_t columns_of(const qn_gemm *g, int64_t batches) {
 /* Few columns of many rows are left to tiles: a plan that was made for the most rows must have the scratch for less of them, too. */
 int qn_gemm_few_plan(const qn_gemm *g, qn_gemm_cut *cut) {
     if (g->m > QN_GEMM_FEW || g->transposed || g->finish || g->store || !is_plain(g, &g->b)) return 0;
-    if (!lies_along(g) && (g->b.deep != size_in(&g->b) || g->k == 1)) return 0;
+    if (!lies_along(g) && (g->b.deep != qn_float_bytes(g->b.dtype) || g->k == 1)) return 0;
     int64_t batches = 1;
     for (int i = 0; i < g->n_axes; i++) batches *= g->extent[i];
     int64_t most = columns_of(g, batches);
@@ -259,7 +258,7 @@ int qn_gemm_few_plan(const qn_gemm *g, qn_gemm_cut *cut) {
     cut->across = (g->n + most - 1) / most;
     cut->units = cut->across * batches;
     double each = (double)g->k * (double)g->n / (double)cut->across;
-    cut->parts[1] = qn_cpu_parts(cut->units, each * (double)size_in(&g->b), each * (double)g->m * 2 / 8);
+    cut->parts[1] = qn_cpu_parts(cut->units, each * (double)qn_float_bytes(g->b.dtype), each * (double)g->m * 2 / 8);
     cut->shared_batches = qn_gemm_side_batches(g, g->a_step);
     cut->share_units = in_place(g) ? 0 : cut->shared_batches * g->m;
     cut->parts[0] = qn_cpu_parts(cut->share_units, (double)g->k * 8, 0);

@@ -105,7 +105,7 @@ static int64_t pieces_of(const qn_tensor *t) {
 static void run_glu(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     (void)phase;
     const qn_tensor *y = c->dst[0], *a = c->src[0], *b = c->n_src > 1 ? c->src[1] : NULL;
-    int64_t units = pieces_of(y), end = qn_cpu_cut(units, s->parts[0], part + 1), size = y->dtype == QN_DTYPE_F32 ? 4 : 2;
+    int64_t units = pieces_of(y), end = qn_cpu_cut(units, s->parts[0], part + 1), size = qn_float_bytes(y->dtype);
     int past = qn_past_is(y, c->src, c->n_src);
     _Alignas(64) char tile[QN_PAST_TILE];
     for (int64_t unit = qn_cpu_cut(units, s->parts[0], part); unit < end; unit++) {
@@ -200,7 +200,7 @@ static void clamp_any(uint32_t dtype, char *y, const char *x, int64_t n, vf a, v
 static void run_map(const qn_call *c, const qn_cpu_step *s, int64_t part, map_fn map, float a, float b) {
     const qn_tensor *y = c->dst[0], *x = c->src[0];
     int64_t units = s->n[0] ? (s->n[0] + COLUMNS - 1) / COLUMNS : pieces_of(y);
-    int64_t end = qn_cpu_cut(units, s->parts[0], part + 1), size = y->dtype == QN_DTYPE_F32 ? 4 : 2;
+    int64_t end = qn_cpu_cut(units, s->parts[0], part + 1), size = qn_float_bytes(y->dtype);
     int past = qn_past_is(y, c->src, c->n_src);
     _Alignas(64) char tile[QN_PAST_TILE];
     for (int64_t unit = qn_cpu_cut(units, s->parts[0], part); unit < end; unit++) {

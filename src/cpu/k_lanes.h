@@ -53,7 +53,7 @@ static inline int qn_lanes_float(uint32_t dtype) {
 }
 /* A float tensor whose rows lie side by side. */
 static inline int qn_lanes_rows(const qn_tensor *t) {
-    return qn_lanes_float(t->dtype) && (qn_ne(t, 0) == 1 || qn_nb(t, 0) == (t->dtype == QN_DTYPE_F32 ? 4 : 2));
+    return qn_lanes_float(t->dtype) && (qn_ne(t, 0) == 1 || qn_nb(t, 0) == qn_float_bytes(t->dtype));
 }
 
 #endif

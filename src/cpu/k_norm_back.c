@@ -124,7 +124,7 @@ QN_INLINE void back_one(uint32_t dtype, norm_kind kind, const back_row *w) {
     for (int64_t i = 0; i < w->n; i += VF_N) {
         vf g = qn_lanes_at(dtype, w->g, i, w->n), h = (qn_lanes_at(dtype, w->x, i, w->n) - m.mean) * m.r;
         vf q = w->gamma ? g * weight_at(w->gamma, i, w->n) : g;
-        qn_far_ask(w->dx + i * (dtype == QN_DTYPE_F32 ? 4 : 2) + QN_FAR_AHEAD);
+        qn_far_ask(w->dx + i * qn_float_bytes(dtype) + QN_FAR_AHEAD);
         qn_lanes_put_at(dtype, w->dx, i, back_lanes(&m, q, h), w->n);
         if (!w->sums) continue;
         add_wide(w->sums + i, g * h, w->n - i);
@@ -233,7 +233,7 @@ static void run_groups(const qn_call *c, const qn_cpu_step *s, int phase, int64_
     const qn_tensor *x = c->src[1];
     int64_t channels = qn_ne(x, 2), plane = qn_ne(x, 0) * qn_ne(x, 1), per = group_channels(c);
     int64_t groups = (channels + per - 1) / per, units = groups * qn_ne(x, 3), end = qn_cpu_cut(units, s->parts[0], part + 1);
-    int64_t size = x->dtype == QN_DTYPE_F32 ? 4 : 2;
+    int64_t size = qn_float_bytes(x->dtype);
     (void)phase;
     for (int64_t u = qn_cpu_cut(units, s->parts[0], part); u < end; u++) {
         int64_t first = u % groups * per, some = channels - first < per ? channels - first : per;

@@ -52,8 +52,6 @@ static patches patches_of(const qn_call *c) {
     return p;
 }
 
-static int64_t size_of(uint32_t dtype) { return dtype == QN_DTYPE_F32 ? 4 : 2; }
-
 /* A row of positions, by its place on the height and the depth. */
 typedef struct line {
     int64_t oh, od;
@@ -65,7 +63,7 @@ static inline const char *samples_at(const patches *p, const char *image, line a
     const qn_window *w = &p->w.of[0], *h = &p->w.of[1], *d = &p->w.of[2];
     int64_t y = qn_window_sample(h, at.oh, kh), z = qn_window_sample(d, at.od, kd);
     if (y < 0 || y >= h->in || z < 0 || z >= d->in) return NULL;
-    return image + (z * h->in + y) * w->in * size_of(p->from);
+    return image + (z * h->in + y) * w->in * qn_float_bytes(p->from);
 }
 
 /* What one row of taps sees, which begins at sample x. */
@@ -109,7 +107,8 @@ static vf see_run(const qn_window *w, uint32_t dtype, const char *samples, int64
 /* Rows of the matrix for n neighbouring positions: lanes lie along the positions, until squares of VF_N columns are turned. */
 static void some_patches(const patches *p, const char *image, line at, int64_t ow, int n, char *to) {
     const qn_window *w = &p->w.of[0], *h = &p->w.of[1];
-    const int64_t x = qn_window_sample(w, ow, 0), rows = kernel_taps(p) / w->taps, plane = samples_of(p) * size_of(p->from);
+    const int64_t x = qn_window_sample(w, ow, 0), rows = kernel_taps(p) / w->taps,
+                  plane = samples_of(p) * qn_float_bytes(p->from);
     const char *samples = samples_at(p, image, at, 0, 0);
     int64_t kw = 0, k = 0;
     for (int64_t e = 0; e < p->length; e += VF_N) {
@@ -126,7 +125,7 @@ static void some_patches(const patches *p, const char *image, line at, int64_t o
             v[t] = see_run(w, p->from, samples, x + kw++ * w->dilation, n);
         }
         vf_turn(v);
-        for (int i = 0; i < n; i++) qn_lanes_put_at(p->to, to + i * p->length * size_of(p->to), e, v[i], p->length);
+        for (int i = 0; i < n; i++) qn_lanes_put_at(p->to, to + i * p->length * qn_float_bytes(p->to), e, v[i], p->length);
     }
 }
 
@@ -138,8 +137,8 @@ static void run_turned(const qn_call *c, const qn_cpu_step *s, int phase, int64_
     (void)phase;
     for (int64_t end = qn_cpu_cut(units, s->parts[0], part + 1); u < end; u++) {
         int64_t row = u / runs, ow = u % runs * VF_N, some = across - ow < VF_N ? across - ow : VF_N;
-        const char *image = qn_at(c->src[1], row / lines * p.channels * samples_of(&p) * size_of(p.from));
-        char *to = qn_at(c->dst[0], (row * across + ow) * p.length * size_of(p.to));
+        const char *image = qn_at(c->src[1], row / lines * p.channels * samples_of(&p) * qn_float_bytes(p.from));
+        char *to = qn_at(c->dst[0], (row * across + ow) * p.length * qn_float_bytes(p.to));
         some_patches(&p, image, line_of(&p, row % lines), ow, (int)some, to);
     }
 }
@@ -147,7 +146,7 @@ static void run_turned(const qn_call *c, const qn_cpu_step *s, int phase, int64_
 static void run_patches(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     patches p = patches_of(c);
     int64_t each = positions_of(&p), across = p.w.of[0].out, rows = p.batch * each, r = qn_cpu_cut(rows, s->parts[0], part);
-    int64_t in = size_of(p.from), out = size_of(p.to);
+    int64_t in = qn_float_bytes(p.from), out = qn_float_bytes(p.to);
     char *own = (char *)c->workspace + in_lines(p.length * 4) * (size_t)part;
     (void)phase;
     for (int64_t end = qn_cpu_cut(rows, s->parts[0], part + 1); r < end; r++) {
@@ -242,7 +241,7 @@ static void run_fold(const qn_call *c, const qn_cpu_step *s, int phase, int64_t 
     patches p = patches_back_of(c);
     int64_t most = channels_of(&p), blocks = (p.channels + most - 1) / most, taps = kernel_taps(&p), samples = samples_of(&p);
     int64_t across = p.w.of[0].out, positions = positions_of(&p);
-    int64_t size = size_of(p.from), units = p.batch * blocks;
+    int64_t size = qn_float_bytes(p.from), units = p.batch * blocks;
     float *panel = (float *)(void *)((char *)c->workspace + in_lines(most * taps * WIDE * 4) * (size_t)part);
     qn_gemm_fetch_fn turn = qn_gemm_plain_fetch(p.from, p.length * size, size, most * taps);
     (void)phase;
@@ -311,7 +310,7 @@ QN_INLINE void add_lanes(uint32_t dtype, const char *from, int64_t n, float *to)
 /* Samples [from, to) of `some` channels, sums that lie `apart` floats from each other. */
 QN_INLINE void add_columns(const columns *k, uint32_t dtype, const char *cols, int64_t some, int64_t from, int64_t to, float *sum,
                            int64_t apart) {
-    const int64_t size = dtype == QN_DTYPE_F32 ? 4 : 2, taps = k->w.taps;
+    const int64_t size = qn_float_bytes(dtype), taps = k->w.taps;
     const int64_t first = qn_window_outputs(&k->w, taps - 1, from, to).first, last = qn_window_outputs(&k->w, 0, from, to).last;
     for (int64_t c = 0; c < some; c++) memset(sum + c * apart, 0, (size_t)(to - from) * sizeof *sum);
     for (int64_t t = first; t < last; t++) {
@@ -324,7 +323,7 @@ QN_INLINE void add_columns(const columns *k, uint32_t dtype, const char *cols, i
 
 static void run_columns(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     columns k = columns_of(c);
-    int64_t units = k.blocks * k.stretches, size = size_of(k.dtype);
+    int64_t units = k.blocks * k.stretches, size = qn_float_bytes(k.dtype);
     float *own = (float *)c->workspace + CHANNELS * STRETCH * part;
     (void)phase;
     for (int64_t u = qn_cpu_cut(units, s->parts[0], part), end = qn_cpu_cut(units, s->parts[0], part + 1); u < end; u++) {
@@ -347,9 +346,8 @@ int QN_K(col2im_1d)(const qn_call *c, qn_cpu_step *s) {
     const qn_tensor *cols = c->src[0], *y = c->dst[0];
     if (!qn_lanes_float(cols->dtype) || !qn_cpu_is_dense(cols) || !qn_cpu_is_dense(y)) return 0;
     columns k = columns_of(c);
-    double size = k.dtype == QN_DTYPE_F32 ? 4 : 2,
-           bytes = size * (3.0 * (double)qn_tensor_count(cols) + (double)qn_tensor_count(y));
+    double bytes = (double)(qn_float_bytes(k.dtype) * (3 * qn_tensor_count(cols) + qn_tensor_count(y)));
     qn_cpu_by_rows(s, "col2im_1d by stretches", run_columns, k.blocks * k.stretches, bytes / (double)(k.blocks * k.stretches), 0);
-    s->workspace = size == 4 ? 0 : CHANNELS * STRETCH * sizeof(float) * (size_t)s->parts[0];
+    s->workspace = k.dtype == QN_DTYPE_F32 ? 0 : CHANNELS * STRETCH * sizeof(float) * (size_t)s->parts[0];
     return 1;
 }

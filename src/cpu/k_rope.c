@@ -97,7 +97,7 @@ typedef struct heads {
 
 /* Channels that do not turn keep their bits. */
 QN_INLINE void turn_heads(uint32_t dtype, int neighbours, qn_way way, const heads *h) {
-    int64_t end = h->first + 2 * h->pairs * (dtype == QN_DTYPE_F32 ? 4 : 2);
+    int64_t end = h->first + 2 * h->pairs * qn_float_bytes(dtype);
     for (int64_t k = 0; k < h->n; k++) {
         const char *from = h->from + k * h->from_step;
         char *to = h->to + k * h->to_step;
@@ -125,7 +125,7 @@ static void turn_past(uint32_t dtype, int neighbours, const heads *h) {
         else turn_heads(QN_DTYPE_F32, 0, QN_PAST, h);
         return;
     }
-    int64_t bytes = 2 * h->pairs * (dtype == QN_DTYPE_F32 ? 4 : 2), end = h->first + bytes;
+    int64_t bytes = 2 * h->pairs * qn_float_bytes(dtype), end = h->first + bytes;
     for (int64_t k = 0; k < h->n; k++) {
         char *to = h->to + k * h->to_step;
         const char *from = h->from + k * h->from_step;
@@ -157,7 +157,7 @@ static void turn_normed(uint32_t dtype, int neighbours, const norm_before *norm,
         char *to = h->to + k * h->to_step;
         const char *from = h->from + k * h->from_step;
         heads one = *h;
-#define NORM_OF(d) norm_row(d, norm, to, from, h->whole / (d == QN_DTYPE_F32 ? 4 : 2))
+#define NORM_OF(d) norm_row(d, norm, to, from, h->whole / qn_float_bytes(d))
         QN_BY_FLOAT(dtype, NORM_OF);
         one.to = to;
         one.from = to;
@@ -169,7 +169,7 @@ static void turn_normed(uint32_t dtype, int neighbours, const norm_before *norm,
 /* All rows of one token. norm: NULL for none. */
 static void turn_token(const turns *t, const norm_before *norm, const qn_tensor *y, const qn_tensor *x, int64_t token,
                        const float *cosine, const float *sine, qn_way way) {
-    int64_t d[QN_MAX_RANK], size = x->dtype == QN_DTYPE_F32 ? 4 : 2;
+    int64_t d[QN_MAX_RANK], size = qn_float_bytes(x->dtype);
     int neighbours = t->at->mode == NORMAL;
     heads h = {.n = qn_ne(x, 1), .to_step = qn_nb(y, 1), .from_step = qn_nb(x, 1), .whole = qn_ne(x, 0) * size};
     h.first = t->at->n_offs * size;
@@ -241,7 +241,7 @@ int QN_K(rms_norm_rope)(const qn_call *c, qn_cpu_step *s) {
 _Static_assert(sizeof(qn_attr_rope) == sizeof(qn_attr_rope_factors_back), "rope and rope_factors_back have the same attributes");
 
 static void token_gain(const turns *t, const qn_tensor *g, const qn_tensor *x, int64_t token, double *along, double *across) {
-    int64_t d[QN_MAX_RANK], first = t->at->n_offs * (x->dtype == QN_DTYPE_F32 ? 4 : 2);
+    int64_t d[QN_MAX_RANK], first = t->at->n_offs * qn_float_bytes(x->dtype);
     qn_rows it;
     for (int k = 0; k < x->rank; k++) d[x->rank - 1 - k] = k == 0 || k == 2 ? 1 : qn_ne(x, k);
     for (qn_rows_begin(&it, x->rank, d); it.live; qn_rows_next(&it))

@@ -54,7 +54,7 @@ static inline void cos_sin_any(const double *angle, int64_t n, double most, floa
 /* One vector to y, which is whole vectors of f32 where it goes past the caches. Rows behind are asked for in time, and where they go: there
  * is little to compute, and much to wait for. */
 QN_INLINE void put_turned(uint32_t dtype, char *y, const char *x, int64_t i, vf v, qn_way way) {
-    int64_t at = i * (dtype == QN_DTYPE_F32 ? 4 : 2);
+    int64_t at = i * qn_float_bytes(dtype);
     if (way != QN_NEAR) __builtin_prefetch(x + at + (way == QN_PAST ? QN_PAST_AHEAD : QN_FAR_AHEAD), 0, 3);
     if (way == QN_FAR) qn_far_ask(y + at + 2 * QN_FAR_AHEAD);
     if (way == QN_PAST) qn_past_store((float *)(void *)y + i, v);
@@ -80,7 +80,7 @@ QN_INLINE void turn_neighbours(uint32_t dtype, char *y, const char *x, int64_t n
 /* Pairs n apart. */
 QN_INLINE void turn_halves(uint32_t dtype, char *y, const char *x, int64_t n, const float *cosine, const float *sine,
                            qn_way way) {
-    int64_t i = 0, apart = n * (dtype == QN_DTYPE_F32 ? 4 : 2);
+    int64_t i = 0, apart = n * qn_float_bytes(dtype);
     for (; i + VF_N <= n; i += VF_N) {
         vf a = qn_lanes(dtype, x, i), b = qn_lanes(dtype, x + apart, i), c = vf_load(cosine + i), s = vf_load(sine + i);
         put_turned(dtype, y, x, i, vf_fma(a, c, vf_zero() - b * s), way);
@@ -107,7 +107,7 @@ QN_INLINE void add_products(vf a, vf b, vf ga, vf gb, double *along, double *acr
     vd_store(across + HALF, vd_fma(gb1, a1, vd_load(across + HALF) - ga1 * b1));
 }
 QN_INLINE void gain_halves(uint32_t dtype, const char *g, const char *x, int64_t n, double *along, double *across) {
-    int64_t apart = n * (dtype == QN_DTYPE_F32 ? 4 : 2);
+    int64_t apart = n * qn_float_bytes(dtype);
     for (int64_t i = 0; i < n; i += VF_N)
         add_products(qn_lanes_at(dtype, x, i, n), qn_lanes_at(dtype, x + apart, i, n), qn_lanes_at(dtype, g, i, n),
                      qn_lanes_at(dtype, g + apart, i, n), along + i, across + i);

@@ -20,7 +20,7 @@ static void angles_of(const qn_call *c, int64_t token, const double *by, int64_t
 
 static void turn_2d(const qn_call *c, int64_t token, const tables *by) {
     const qn_tensor *x = c->src[0], *y = c->dst[0];
-    int64_t d[QN_MAX_RANK], quarter = qn_ne(x, 0) / 4, half = 2 * quarter * (x->dtype == QN_DTYPE_F32 ? 4 : 2);
+    int64_t d[QN_MAX_RANK], quarter = qn_ne(x, 0) / 4, half = 2 * quarter * qn_float_bytes(x->dtype);
     qn_rows it;
     for (int k = 0; k < x->rank; k++) d[x->rank - 1 - k] = k == 0 || k == 2 ? 1 : qn_ne(x, k);
     for (qn_rows_begin(&it, x->rank, d); it.live; qn_rows_next(&it)) {
@@ -94,7 +94,7 @@ static void load_tables(const qn_call *c, const rotary *r, int64_t position, tab
 }
 
 static void turn_heads(const rotary *r, uint32_t dtype, char *to, const char *from, const tables *by) {
-    int64_t size = dtype == QN_DTYPE_F32 ? 4 : 2, whole = r->width * size, turned = 2 * r->pairs * size;
+    int64_t size = qn_float_bytes(dtype), whole = r->width * size, turned = 2 * r->pairs * size;
     for (int64_t h = 0; h < r->heads; h++, to += whole, from += whole) {
 #define NEIGHBOURS_OF(d) turn_neighbours(d, to, from, 2 * r->pairs, by->cosine, by->sine, QN_NEAR)
 #define HALVES_OF(d) turn_halves(d, to, from, r->pairs, by->cosine, by->sine, QN_NEAR)
@@ -159,7 +159,7 @@ typedef struct gains {
 /* The rows of one position. Most often the next of a list is the next of all. */
 static void position_gain(const qn_call *c, const rotary *r, const int32_t *list, int64_t n, gains *b) {
     const qn_tensor *g = c->src[0], *x = c->src[1];
-    int64_t width = r->width * (x->dtype == QN_DTYPE_F32 ? 4 : 2);
+    int64_t width = r->width * qn_float_bytes(x->dtype);
     qn_rows it = {.row = -2};
     for (int64_t i = 0; i < r->pairs + VF_N; i++) b->along[i] = b->across[i] = 0;
     for (int64_t i = 0; i < n; i++) {

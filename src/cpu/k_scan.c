@@ -265,7 +265,7 @@ static void run_cumsum(const qn_call *c, const qn_cpu_step *s, int phase, int64_
     const qn_tensor *a = c->src[0], *y = c->dst[0];
     const qn_attr_cumsum *at = c->attr;
     int64_t n = qn_ne(a, 0), rows = qn_tensor_count(a) / n, end = qn_cpu_cut(rows, s->parts[0], part + 1);
-    int64_t size = a->dtype == QN_DTYPE_F32 ? 4 : 2;
+    int64_t size = qn_float_bytes(a->dtype);
     float x[RUN];
     qn_rows it;
     (void)phase;

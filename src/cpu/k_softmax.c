@@ -98,13 +98,11 @@ static piece piece_from(const walk *w, const scores *r, int64_t first) {
     return (piece){*r, first, r->n - first < w->each ? r->n : first + w->each};
 }
 
-static int64_t size_of(uint32_t dtype) { return dtype == QN_DTYPE_F32 ? 4 : 2; }
-
 QN_INLINE void put_waiting(uint32_t dtype, int log, waiting w, int64_t i, vf share) {
     vf v = log ? qn_lanes(dtype, w.from, i) - share : qn_lanes(QN_DTYPE_F32, w.from, i) * share;
     if (w.past) qn_past_lanes(dtype, w.y, i, v);
     else {
-        qn_far_ask(w.y + i * size_of(dtype) + QN_FAR_AHEAD);
+        qn_far_ask(w.y + i * qn_float_bytes(dtype) + QN_FAR_AHEAD);
         qn_lanes_put(dtype, w.y, i, v);
     }
 }
@@ -114,7 +112,7 @@ QN_INLINE void put_waiting_some(uint32_t dtype, int log, waiting w, int64_t i, v
     else qn_lanes_put_some(dtype, w.y, i, qn_lanes_some(QN_DTYPE_F32, w.from, i, n) * share, n);
 }
 static void wait_for(uint32_t dtype, walk *w, const scores *r, char *y, const void *from) {
-    int whole = r->n % VF_N == 0 && (int64_t)(uintptr_t)y % (VF_N * size_of(dtype)) == 0;
+    int whole = r->n % VF_N == 0 && (int64_t)(uintptr_t)y % (VF_N * qn_float_bytes(dtype)) == 0;
     w->wait = (waiting){y, from, w->past && whole};
 }
 
@@ -127,7 +125,7 @@ typedef struct found {
 /* The pairs of vectors from i to `end`; where they end. `before` may have constants in it. */
 QN_INLINE int64_t weigh_pairs(uint32_t dtype, int log, int form, const piece *p, const piece *next, vf t, waiting before,
                               vf share, float *to, int64_t i, int64_t end, found *f) {
-    int64_t size = size_of(dtype), shift = next->first - p->first;
+    int64_t size = qn_float_bytes(dtype), shift = next->first - p->first;
     for (; i + 2 * VF_N <= end; i += 2 * VF_N) {
         vf u = vf_exp_below(scores_whole(dtype, &p->of, i, form, t));
         vf v = vf_exp_below(scores_whole(dtype, &p->of, i + VF_N, form, t));

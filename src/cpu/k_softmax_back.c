@@ -36,7 +36,7 @@ typedef struct back_rows {
 /* dx = scale y (g - <y, g>) */
 QN_INLINE void back_row(uint32_t dtype, const back_rows *r, float scale) {
     vf mean = mean_of(dtype, r->g, r->y, r->n), f = vf_set1(scale);
-    int64_t i = 0, size = dtype == QN_DTYPE_F32 ? 4 : 2;
+    int64_t i = 0, size = qn_float_bytes(dtype);
     for (; dtype == QN_DTYPE_F32 && r->past && i < r->n; i += VF_N) {
         __builtin_prefetch(r->g + r->stride + i * 4, 0, 3);
         __builtin_prefetch(r->y + r->stride + i * 4, 0, 3);

@@ -96,7 +96,7 @@ static void run_accumulate(const qn_call *c, const qn_cpu_step *s, int phase, in
     const qn_tensor *g = c->src[1], *keep = c->n_src > 2 ? c->src[2] : NULL;
     float left = keep ? *(const float *)(const void *)qn_at(keep, 0) : 1.0f;
     vf by = vf_set1(left), scale = vf_set1(((const qn_attr_accumulate *)c->attr)->scale);
-    int64_t n = qn_tensor_count(g), size = g->dtype == QN_DTYPE_F32 ? 4 : 2;
+    int64_t n = qn_tensor_count(g), size = qn_float_bytes(g->dtype);
     int64_t units = (n + PIECE - 1) / PIECE, first = qn_cpu_cut(units, s->parts[0], part) * PIECE,
             end = qn_cpu_cut(units, s->parts[0], part + 1) * PIECE;
     float *sum = (float *)(void *)qn_at(c->dst[0], first * 4);

@@ -8,9 +8,7 @@
 /* Packed: for each matrix panels of QN_GEMM_WIDE rows, of each line p = 0 .. k - 1, of each line its rows' elements in their dtype,
  * zero where there is no row. */
 static inline int64_t qn_stream_panels(int64_t rows) { return (rows + QN_GEMM_WIDE - 1) / QN_GEMM_WIDE; }
-static inline int64_t qn_stream_panel_bytes(uint32_t dtype, int64_t k) {
-    return k * QN_GEMM_WIDE * (dtype == QN_DTYPE_F32 ? 4 : 2);
-}
+static inline int64_t qn_stream_panel_bytes(uint32_t dtype, int64_t k) { return k * QN_GEMM_WIDE * qn_float_bytes(dtype); }
 
 /* A panel of `rows` rows, `along` bytes apart, elements `deep` bytes apart. */
 #define qn_stream_pack QN_K(stream_pack)

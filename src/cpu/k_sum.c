@@ -5,8 +5,6 @@
 
 enum { PIECE = 1 << 14, AHEAD = 4096 }; /* AHEAD: bytes before they are read, a line is asked for */
 
-static int64_t size_of(uint32_t dtype) { return dtype == QN_DTYPE_F32 ? 4 : 2; }
-
 /* VF_N neighbours as doubles. */
 typedef struct wide {
     vd low, high;
@@ -57,13 +55,13 @@ QN_INLINE void add_row(uint32_t dtype, double *sum, const char *x, int first, in
 /* Rows of x that are `pitch` apart: four at a time, so that sums are fetched and put back a quarter as often, while the next four are
  * asked for: of a wide matrix each lies in a page of its own, which machines do not look ahead to. */
 QN_INLINE void add_rows(uint32_t dtype, double *sum, const char *x, int64_t pitch, int64_t rows, int width) {
-    int64_t step = pitch * size_of(dtype);
+    int64_t step = pitch * qn_float_bytes(dtype);
     for (; rows >= 4; rows -= 4, x += 4 * step) {
         int i = 0;
         for (; i + VF_N <= width; i += VF_N) {
             vd low = vd_load(sum + i), high = vd_load(sum + i + VF_N / 2);
             for (int k = 0; k < 4; k++) {
-                __builtin_prefetch(x + (k + 4) * step + i * size_of(dtype), 0, 3);
+                __builtin_prefetch(x + (k + 4) * step + i * qn_float_bytes(dtype), 0, 3);
                 wide v = wide_at(dtype, x + k * step, i);
                 low += v.low;
                 high += v.high;
@@ -84,7 +82,7 @@ QN_INLINE void put(uint32_t dtype, char *y, int64_t i, double v) {
 QN_INLINE void sum_columns(uint32_t dtype, const qn_axes *l, const char *x, char *y, int64_t unit, double scale) {
     qn_axes_columns c = qn_axes_columns_at(l, unit);
     double sum[QN_ABREAST] = {0};
-    do add_rows(dtype, sum, x + qn_axes_columns_from(l, &c) * size_of(dtype), c.width, c.rows, c.some);
+    do add_rows(dtype, sum, x + qn_axes_columns_from(l, &c) * qn_float_bytes(dtype), c.width, c.rows, c.some);
     while (qn_axes_next(l, c.above, &c.place, 1));
     for (int i = 0; i < c.some; i++) put(dtype, y, c.to + i, sum[i] * scale);
 }
@@ -94,7 +92,7 @@ QN_INLINE void sum_runs(uint32_t dtype, const qn_axes *l, const char *x, char *y
     int64_t run = l->extent[inner];
     qn_axes_place w = qn_axes_kept(l, inner, n);
     double sum = 0;
-    do sum += add_up(dtype, x + qn_axes_offset(l, inner, &w, run) * size_of(dtype), run);
+    do sum += add_up(dtype, x + qn_axes_offset(l, inner, &w, run) * qn_float_bytes(dtype), run);
     while (qn_axes_next(l, inner, &w, 1));
     put(dtype, y, n, sum * scale);
 }
@@ -105,9 +103,9 @@ static double scale_of(const qn_call *c, const qn_axes *l) {
 
 QN_INLINE void sum_units(uint32_t dtype, const qn_axes *l, const char *x, char *y, int64_t first, int64_t end, double scale) {
     int64_t row = l->n == 2 && l->gone[1] ? l->extent[1] : 0, u = first;
-    for (; row && u < end; u++) put(dtype, y, u, add_up(dtype, x + u * row * size_of(dtype), row) * scale);
+    for (; row && u < end; u++) put(dtype, y, u, add_up(dtype, x + u * row * qn_float_bytes(dtype), row) * scale);
     for (; u < end; u++) {
-        if (l->n == 0) put(dtype, y, u, qn_load_one((qn_dtype)dtype, x + u * size_of(dtype)) * scale);
+        if (l->n == 0) put(dtype, y, u, qn_load_one((qn_dtype)dtype, x + u * qn_float_bytes(dtype)) * scale);
         else if (l->gone[l->n - 1]) sum_runs(dtype, l, x, y, u, scale);
         else sum_columns(dtype, l, x, y, u, scale);
     }
@@ -134,7 +132,7 @@ static double sum_piece(uint32_t dtype, const char *x, int64_t n) {
 static void run_pieces(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     const qn_tensor *x = c->src[0];
     double *sums = c->workspace, sum = 0;
-    int64_t n = qn_tensor_count(x), pieces = (n + PIECE - 1) / PIECE, bytes = PIECE * size_of(x->dtype);
+    int64_t n = qn_tensor_count(x), pieces = (n + PIECE - 1) / PIECE, bytes = PIECE * qn_float_bytes(x->dtype);
     if (phase == 0) {
         int64_t end = qn_cpu_cut(pieces, s->parts[0], part + 1);
         for (int64_t i = qn_cpu_cut(pieces, s->parts[0], part); i < end; i++)

@@ -145,8 +145,6 @@ static void run_xielu(const qn_call *c, char *y, const char *g, const char *x, i
     }
 }
 
-static int64_t size_of(const qn_tensor *t) { return t->dtype == QN_DTYPE_F32 ? 4 : 2; }
-
 /* Halves that become f32 are widened first. */
 static void run_chunks(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     (void)phase;
@@ -154,9 +152,9 @@ static void run_chunks(const qn_call *c, const qn_cpu_step *s, int phase, int64_
     int64_t n = s->n[0], chunks = (n + CHUNK - 1) / CHUNK, end = qn_cpu_cut(chunks, s->parts[0], part + 1);
     for (int64_t i = qn_cpu_cut(chunks, s->parts[0], part); i < end; i++) {
         int64_t at = i * CHUNK, some = n - at < CHUNK ? n - at : CHUNK;
-        const char *from = qn_at(x, at * size_of(x));
-        char *to = qn_at(y, at * size_of(y)), wide[CHUNK * 4];
-        if (!s->inner) run_xielu(c, to, qn_at(g, at * size_of(g)), from, some);
+        const char *from = qn_at(x, at * qn_float_bytes(x->dtype));
+        char *to = qn_at(y, at * qn_float_bytes(y->dtype)), wide[CHUNK * 4];
+        if (!s->inner) run_xielu(c, to, qn_at(g, at * qn_float_bytes(g->dtype)), from, some);
         else {
             qn_copy_row(x->dtype, from, y->dtype, wide, some);
             ((run_fn)s->inner)(to, wide, wide, some);
@@ -172,7 +170,7 @@ static int prepare(const qn_call *c, qn_cpu_step *s, const char *name) {
     for (int i = 0; i < c->n_src; i++)
         if (!qn_lanes_float(c->src[i]->dtype) || !qn_cpu_is_dense(c->src[i])) return 0;
     s->n[0] = qn_tensor_count(c->dst[0]);
-    s->n[1] = size_of(c->dst[0]);
+    s->n[1] = qn_float_bytes(c->dst[0]->dtype);
     if (s->n[0] == 0) return 0;
     s->inner = (qn_cpu_inner_fn)by_dtype[which];
     return qn_cpu_by_rows(s, name, looped ? run : run_chunks, (s->n[0] + CHUNK - 1) / CHUNK, CHUNK * 2.0 * (double)s->n[1],

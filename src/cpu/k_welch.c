@@ -10,7 +10,7 @@ enum { LANES = VF_N / 2 };
 /* sum += |X|^2 over the bins of a row, by 2 where a bin stands for two; sum has room for whole vectors. The second half of a row holds
  * the imaginary parts. */
 QN_INLINE void add_power(uint32_t dtype, const char *row, int64_t n, int64_t bins, double *sum) {
-    const char *im_row = row + n * (dtype == QN_DTYPE_F32 ? 4 : 2);
+    const char *im_row = row + n * qn_float_bytes(dtype);
     for (int64_t i = 0; i < bins; i += VF_N) {
         vf re = qn_lanes_at(dtype, row, i, bins), im = qn_lanes_at(dtype, im_row, i, bins);
         vd low = vd_low(re) * vd_low(re) + vd_low(im) * vd_low(im), high = vd_high(re) * vd_high(re) + vd_high(im) * vd_high(im);

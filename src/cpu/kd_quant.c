@@ -170,7 +170,7 @@ static float load_one(const char *x, uint32_t dtype) {
 }
 
 static void load_chunk(const char *x, uint32_t dtype, int64_t step, int count, float *to) {
-    if (step != (dtype == QN_DTYPE_F32 ? 4 : 2))
+    if (step != qn_float_bytes(dtype))
         for (int i = 0; i < count; i++) to[i] = load_one(x + i * step, dtype);
     else if (dtype == QN_DTYPE_F32) memcpy(to, x, (size_t)count * 4);
     else if (dtype == QN_DTYPE_F16)

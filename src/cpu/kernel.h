@@ -47,6 +47,9 @@ static inline int qn_cpu_by_rows(qn_cpu_step *s, const char *name, qn_cpu_run_fn
     return 1;
 }
 
+/* Bytes of an element of f32, f16 or bf16. */
+static inline int64_t qn_float_bytes(uint32_t dtype) { return dtype == QN_DTYPE_F32 ? 4 : 2; }
+
 static inline int qn_cpu_is_dense(const qn_tensor *t) { return qn_tensor_is_contiguous(t); }
 
 #endif

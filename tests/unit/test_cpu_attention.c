@@ -9,12 +9,20 @@
 #include "cmocka_setup.h"
 #include "cpu/cpu.h"
 #include "tensor/half.h"
+#include "tensor/quant.h"
 
-enum { HEADS = 8, KEY_HEADS = 2, QUERIES = 37, KEYS = 1100, DEEP = 80, WIDE = 72, ROW = HEADS * WIDE };
+enum { HEADS = 8, KEY_HEADS = 2, QUERIES = 37, KEYS = 1100, MOST = 96, MOST_BYTES = MOST * 2 };
 
-static float q[HEADS][QUERIES][DEEP], together[QUERIES][HEADS][WIDE], alone[HEADS][WIDE], wanted[QUERIES][HEADS][WIDE];
-static uint16_t k[KEY_HEADS][KEYS][DEEP], v[KEY_HEADS][KEYS][WIDE], mask[QUERIES][KEYS];
-static uint32_t dtype; /* of keys and values */
+/* What keys and values are made of. */
+static const struct kind {
+    qn_dtype dtype;
+    int deep, wide; /* elements of a key, of a value */
+} kinds[] = {{QN_DTYPE_F16, 80, 72}, {QN_DTYPE_BF16, 80, 72}, {QN_DTYPE_Q8_0, 64, 96}, {QN_DTYPE_Q4_0, 96, 32}};
+static const struct kind *kind;
+
+static float q[HEADS * QUERIES * MOST], together[QUERIES * HEADS * MOST], alone[HEADS * MOST], wanted[QUERIES * HEADS * MOST];
+static char k[KEY_HEADS * KEYS * MOST_BYTES], v[KEY_HEADS * KEYS * MOST_BYTES];
+static uint16_t mask[QUERIES][KEYS];
 static _Alignas(64) char workspace[1 << 24];
 
 static float next(uint64_t *state) {
@@ -25,13 +33,38 @@ static float next(uint64_t *state) {
 /* Query i sees the keys up to KEYS - QUERIES + i, less a few holes. */
 static int sees(int i, int j) { return j <= KEYS - QUERIES + i && (j * 7 + i) % 11 != 0; }
 
-static uint16_t narrow(float x) { return dtype == QN_DTYPE_F16 ? qn_f32_to_f16(x) : qn_f32_to_bf16(x); }
+static size_t row_bytes(int n) {
+    const qn_dtype_info *d = qn_dtype_describe(kind->dtype);
+    return (size_t)(n / d->block * d->bytes);
+}
+/* Floats of the answers to so many queries. */
+static size_t answers(int n) { return (size_t)(n * HEADS * kind->wide); }
+
+static void narrow(const float *from, int n, char *to) {
+    const qn_block_codec *codec = qn_tensor_block_codec(kind->dtype);
+    if (codec) {
+        codec->encode(from, n / qn_dtype_describe(kind->dtype)->block, (uint8_t *)to);
+        return;
+    }
+    for (int i = 0; i < n; i++) {
+        uint16_t word = kind->dtype == QN_DTYPE_F16 ? qn_f32_to_f16(from[i]) : qn_f32_to_bf16(from[i]);
+        memcpy(to + 2 * i, &word, sizeof word);
+    }
+}
+
+static void draw_rows(uint64_t *state, int n, char *to) {
+    float row[MOST];
+    for (int i = 0; i < KEY_HEADS * KEYS; i++) {
+        for (int d = 0; d < n; d++) row[d] = next(state);
+        narrow(row, n, to + (size_t)i * row_bytes(n));
+    }
+}
 
 static void draw(void) {
     uint64_t state = 99;
-    for (int i = 0; i < HEADS * QUERIES * DEEP; i++) (&q[0][0][0])[i] = 3 * next(&state);
-    for (int i = 0; i < KEY_HEADS * KEYS * DEEP; i++) (&k[0][0][0])[i] = narrow(next(&state));
-    for (int i = 0; i < KEY_HEADS * KEYS * WIDE; i++) (&v[0][0][0])[i] = narrow(next(&state));
+    for (int i = 0; i < HEADS * QUERIES * kind->deep; i++) q[i] = 3 * next(&state);
+    draw_rows(&state, kind->deep, k);
+    draw_rows(&state, kind->wide, v);
     for (int i = 0; i < QUERIES; i++)
         for (int j = 0; j < KEYS; j++) mask[i][j] = qn_f32_to_f16(sees(i, j) ? (float)(j % 3) / 8 : -INFINITY);
 }
@@ -60,13 +93,13 @@ static void dispatch(qn_context *context, uint16_t n, qn_tensor *const *src, qn_
 }
 
 /* Queries [first, first + n) against the first `keys` keys. */
-static void attend(qn_context *context, int first, int n, int keys, float *y, size_t bytes) {
+static void attend(qn_context *context, int first, int n, int keys, float *y) {
     qn_tensor tq, tk, tv, tm, ty;
-    qn_tensor_init(&tq, QN_DTYPE_F32, 3, (int64_t[]){HEADS, QUERIES, DEEP}, q, sizeof q);
-    qn_tensor_init(&tk, dtype, 3, (int64_t[]){KEY_HEADS, KEYS, DEEP}, k, sizeof k);
-    qn_tensor_init(&tv, dtype, 3, (int64_t[]){KEY_HEADS, KEYS, WIDE}, v, sizeof v);
+    qn_tensor_init(&tq, QN_DTYPE_F32, 3, (int64_t[]){HEADS, QUERIES, kind->deep}, q, sizeof q);
+    qn_tensor_init(&tk, kind->dtype, 3, (int64_t[]){KEY_HEADS, KEYS, kind->deep}, k, sizeof k);
+    qn_tensor_init(&tv, kind->dtype, 3, (int64_t[]){KEY_HEADS, KEYS, kind->wide}, v, sizeof v);
     qn_tensor_init(&tm, QN_DTYPE_F16, 2, (int64_t[]){QUERIES, KEYS}, mask, sizeof mask);
-    qn_tensor_init(&ty, QN_DTYPE_F32, 4, (int64_t[]){1, n, HEADS, WIDE}, y, bytes);
+    qn_tensor_init(&ty, QN_DTYPE_F32, 4, (int64_t[]){1, n, HEADS, kind->wide}, y, answers(n) * 4);
     tq.shape[1] = tm.shape[0] = n;
     tk.shape[1] = tv.shape[1] = tm.shape[1] = keys;
     tq.offset = first * tq.stride[1];
@@ -77,17 +110,22 @@ static void attend(qn_context *context, int first, int n, int keys, float *y, si
 static void check_bits(qn_context *context) {
     for (int i = 0; i < QUERIES; i += 5) {
         int last = KEYS - QUERIES + i;
-        attend(context, i, 1, KEYS, alone[0], sizeof alone);
-        assert_memory_equal(alone, together[i], sizeof alone);
-        attend(context, i, 1, last + 1, alone[0], sizeof alone);
-        assert_memory_equal(alone, together[i], sizeof alone);
+        attend(context, i, 1, KEYS, alone);
+        assert_memory_equal(alone, together + answers(i), answers(1) * 4);
+        attend(context, i, 1, last + 1, alone);
+        assert_memory_equal(alone, together + answers(i), answers(1) * 4);
     }
-    /* what no query sees may be anything */
-    for (int h = 0; h < KEY_HEADS; h++)
-        for (int d = 0; d < WIDE; d++) v[h][KEYS - 1][d] = k[h][KEYS - 1][d] = narrow(NAN);
-    static float again[QUERIES - 1][HEADS][WIDE];
-    attend(context, 0, QUERIES - 1, KEYS, again[0][0], sizeof again);
-    assert_memory_equal(again, together, sizeof again);
+    /* what no query sees may be anything: every word of these rows, scales among them, is no number as f16 or bf16 */
+    for (int h = 1; h <= KEY_HEADS; h++)
+        for (size_t i = 1; i <= row_bytes(kind->wide) || i <= row_bytes(kind->deep); i++) {
+            if (i <= row_bytes(kind->deep)) k[(size_t)h * KEYS * row_bytes(kind->deep) - i] = 0x7f;
+            if (i <= row_bytes(kind->wide)) v[(size_t)h * KEYS * row_bytes(kind->wide) - i] = 0x7f;
+        }
+    static float again[(QUERIES - 1) * HEADS * MOST];
+    attend(context, 0, QUERIES - 1, KEYS, again);
+    assert_memory_equal(again, together, answers(QUERIES - 1) * 4);
+    attend(context, 0, 1, KEYS, again);
+    assert_memory_equal(again, together, answers(1) * 4);
     draw();
 }
 
@@ -99,8 +137,8 @@ static void check_level(int level) {
         assert_int_equal(qn_pool_create(threads, &pool), QN_OK);
         qn_context_options options = {.size = sizeof options, .pool = pool};
         assert_int_equal(qn_context_create(&options, &context), QN_OK);
-        static float first[QUERIES][HEADS][WIDE];
-        attend(context, 0, QUERIES, KEYS, together[0][0], sizeof together);
+        static float first[QUERIES * HEADS * MOST];
+        attend(context, 0, QUERIES, KEYS, together);
         if (threads == 1) memcpy(first, together, sizeof first);
         assert_memory_equal(first, together, sizeof first);
         check_bits(context);
@@ -108,24 +146,23 @@ static void check_level(int level) {
         qn_pool_destroy(pool);
     }
     double error = 0, size = 0;
-    for (int i = 0; i < QUERIES * ROW; i++) {
-        double want = (double)(&wanted[0][0][0])[i], e = (double)(&together[0][0][0])[i] - want;
+    for (size_t i = 0; i < answers(QUERIES); i++) {
+        double want = (double)wanted[i], e = (double)together[i] - want;
         error += e * e;
         size += want * want;
     }
-    print_message("%s, %s: NMSE %.2g\n", qn_cpu_level_name(level), dtype == QN_DTYPE_F16 ? "f16" : "bf16", error / size);
+    print_message("%s, %s: NMSE %.2g\n", qn_cpu_level_name(level), qn_dtype_describe(kind->dtype)->name, error / size);
     assert_true(error <= 1e-11 * size);
     unsetenv("QUERN_CPU");
 }
 
-static void check_dtype(uint32_t of_keys) {
+static void check_kind(void) {
     uint32_t have = qn_cpu_levels();
     qn_context *context;
-    dtype = of_keys;
     draw();
     qn_context_options options = {.size = sizeof options, .flags = QN_CONTEXT_REFERENCE};
     assert_int_equal(qn_context_create(&options, &context), QN_OK);
-    attend(context, 0, QUERIES, KEYS, wanted[0][0], sizeof wanted);
+    attend(context, 0, QUERIES, KEYS, wanted);
     qn_context_destroy(context);
     for (int level = 0; level < QN_CPU_LEVEL_COUNT; level++)
         if (have >> level & 1) check_level(level);
@@ -133,8 +170,10 @@ static void check_dtype(uint32_t of_keys) {
 
 static void a_query_keeps_its_bits(void **state) {
     (void)state;
-    check_dtype(QN_DTYPE_F16);
-    check_dtype(QN_DTYPE_BF16);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        kind = &kinds[i];
+        check_kind();
+    }
 }
 
 /* ---- Heads */
@@ -177,11 +216,10 @@ static void check_heads(qn_context *context, int batches) {
 static void a_head_keeps_its_bits(void **state) {
     (void)state;
     uint64_t seed = 7;
-    dtype = QN_DTYPE_F16;
     for (size_t i = 0; i < sizeof hq / sizeof(float); i++) (&hq[0][0][0])[i] = 3 * next(&seed);
     for (size_t i = 0; i < sizeof hk / sizeof(uint16_t); i++) {
-        (&hk[0][0][0][0])[i] = narrow(next(&seed));
-        (&hv[0][0][0][0])[i] = narrow(next(&seed));
+        (&hk[0][0][0][0])[i] = qn_f32_to_f16(next(&seed));
+        (&hv[0][0][0][0])[i] = qn_f32_to_f16(next(&seed));
     }
     for (int level = 0; level < QN_CPU_LEVEL_COUNT; level++) {
         if (!(qn_cpu_levels() >> level & 1)) continue;

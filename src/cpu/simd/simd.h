@@ -10,8 +10,8 @@
  *   vf_sum vf_most           over the lanes, always in the same order; vf_largest: vf_most of lanes without NaN
  *   vf_round (to nearest even) vf_floor vf_ceil vf_trunc   vi_from_f (of a whole number in range) vf_from_i
  *
- * For the preprocessor: QN_LANES is VF_N, QN_REGISTERS how many vectors the machine holds at once, QN_SIMD_<family> which header it is
- * (none for plain). A file that defines QN_NARROW before it has NEON's vectors of 16 bytes at level sve too. */
+ * For the preprocessor: QN_LANES is VF_N, QN_REGISTERS how many vectors the machine holds at once, QN_SIMD_<family> which header it
+ * is. A file that defines QN_NARROW before it has NEON's vectors of 16 bytes at level sve too. */
 #ifndef QN_CPU_SIMD_SIMD_H
 #define QN_CPU_SIMD_SIMD_H
 

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#define QN_SIMD_PLAIN 1
 #define QN_LANES 4
 #if defined(__aarch64__)
 #define QN_REGISTERS 32
