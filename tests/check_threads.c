@@ -1,6 +1,8 @@
-/* `qn_check threads`: one, two, three and seven threads give the same bits, for every op of the table. Ops that a request can run are
+/* `qn_check threads`: one, two, three and seven threads give the same bits, for every op of the table, and every part of a round of theirs
+ * runs once. Ops that a request can run are
  * dispatched on their cases with all the kernels this machine has; an op without a case that comes to a result fails the check. What
  * has bodies runs in a plan, with whole steps of training and whole layers, which are held to the same. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +10,9 @@
 #include "check.h"
 #include "check_plans.h"
 #include "cpu/cpu.h"
+#include "thread/pool.h"
 
-enum { ROOM = 1 << 22, MOST_SMALL = 1500, MOST_LARGE = 120000 };
+enum { ROOM = 1 << 22, MOST_SMALL = 1500, MOST_LARGE = 120000, PARTS = 8, ROUNDS = 50000 };
 
 static const int counts[] = {1, 2, 3, 7};
 enum { COUNTS = sizeof counts / sizeof *counts };
@@ -38,6 +41,31 @@ static void drop_bench(bench *t) {
         qn_context_destroy(t->contexts[i]);
         qn_pool_destroy(t->pools[i]);
     }
+}
+
+/* ---- Rounds */
+
+typedef struct tally {
+    _Atomic int seen[PARTS];
+} tally;
+
+static void count(void *arg, int64_t part) { atomic_fetch_add_explicit(&((tally *)arg)->seen[part], 1, memory_order_relaxed); }
+
+/* One small round after the other, so that whoever comes late to one would be found in the next. */
+static void check_rounds(qn_pool *pool) {
+    static tally two[2];
+    int64_t wrong = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        tally *t = &two[round & 1];
+        int parts = 2 + round % (PARTS - 1);
+        for (int k = 0; k < PARTS; k++) atomic_store_explicit(&t->seen[k], 0, memory_order_relaxed);
+        qn_pool_for(pool, parts, count, t);
+        for (int k = 0; k < PARTS; k++) wrong += atomic_load_explicit(&t->seen[k], memory_order_relaxed) != (k < parts);
+    }
+    if (!wrong) qc_pass();
+    else
+        qc_fail(NULL, "%d threads: %lld parts of %d rounds did not run once", qn_pool_threads(pool), (long long)wrong,
+                (int)ROUNDS);
 }
 
 /* ---- Ops */
@@ -104,6 +132,7 @@ int qc_mode_threads(void) {
     qn_context *around = qc_context;
     int n_covered = 0, n_kernels = 0;
     if (make_bench(&t)) {
+        for (int i = 0; i < COUNTS; i++) check_rounds(t.pools[i]);
         check_ops(&t);
         for (int i = 0; qc_set.op < 0 && i < qc_plans_count(); i++) check_plan(&t, i);
     } else qc_fail(NULL, "there are no pools of 1, 2, 3 and 7 threads");

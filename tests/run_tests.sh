@@ -198,6 +198,7 @@ cross_tests() {
     [ "$other" = aarch64 ] && cpu=(-cpu max,sve256=on) # by itself it has vectors of 512 bits, for which there is no level
     run "$other/check-test" "qemu-$other-static" "${cpu[@]}" "build/$other/qn_check" test --quick
     limit=$long run "$other/check-kernels" "qemu-$other-static" "${cpu[@]}" "build/$other/qn_check" kernels --quick --small
+    run "$other/check-threads" "qemu-$other-static" "${cpu[@]}" "build/$other/qn_check" threads --quick --small
     for op in matmul mul_mat cpy; do
         [ "$other" = aarch64 ] &&
             run "aarch64/check-sve-$op" env QUERN_CPU=c,sve "qemu-$other-static" "${cpu[@]}" "build/$other/qn_check" kernels --quick --small --op $op

@@ -92,6 +92,10 @@ static int spin(patience *p) {
     return now < p->until;
 }
 
+/* Says something before it looks at what others say. The language promises that a plain store does, and machines keep it, but emulators
+ * of Arm on x86 let the load after it go first; past an exchange they let nothing. */
+static void say(_Atomic uint64_t *where, uint64_t what) { (void)atomic_exchange(where, what); }
+
 static int64_t lane_begin(const qn_pool *p, int64_t number) {
     int64_t each = p->parts / p->n_lanes, rest = p->parts % p->n_lanes;
     return each * number + (number < rest ? number : rest);
@@ -132,7 +136,7 @@ static uint64_t wait_for_news(qn_pool *p, uint64_t seen, int me) {
         if (is_news(gate = atomic_load_explicit(&p->gate, memory_order_acquire), seen, me)) return gate;
     while (spin(&some));
     pthread_mutex_lock(&p->lock);
-    atomic_store(&p->asleep[me], 1);
+    (void)atomic_exchange(&p->asleep[me], 1); /* as say() does */
     while (!is_news(gate = atomic_load(&p->gate), seen, me)) pthread_cond_wait(&p->wake[bed_of(me)], &p->lock);
     atomic_store_explicit(&p->asleep[me], 0, memory_order_relaxed);
     pthread_mutex_unlock(&p->lock);
@@ -150,7 +154,7 @@ static void *worker(void *arg) {
         uint64_t gate = wait_for_news(p, seen, me);
         if (gate & GATE_END) return NULL;
         seen = gate / GATE_ROUND;
-        atomic_store(&mine->inside, seen);
+        say(&mine->inside, seen);
         if (atomic_load(&p->gate) == gate) {
             qn_floats_follow(p->floats);
             take_parts(p, seen, me);
@@ -162,7 +166,7 @@ static void *worker(void *arg) {
 /* Those whom nobody wants are left asleep: to wake them for every small round would cost more than the round. */
 static void set_gate(qn_pool *p, uint64_t gate, int wanted) {
     unsigned beds = 0;
-    atomic_store(&p->gate, gate);
+    say(&p->gate, gate);
     for (int i = 1; i < wanted; i++)
         if (atomic_load(&p->asleep[i])) beds |= 1u << bed_of(i);
     if (!beds) return;
@@ -186,7 +190,7 @@ static void share_parts(qn_pool *p) {
     uint64_t round = next_round(p);
     set_gate(p, round * GATE_ROUND | GATE_OPEN | (uint64_t)p->n_lanes, p->n_lanes);
     take_parts(p, round, 0);
-    atomic_store(&p->gate, round * GATE_ROUND);
+    say(&p->gate, round * GATE_ROUND);
     patience some = {0, 0};
     for (int k = 1; k < p->n_lanes; k++)
         while (atomic_load(&p->lanes[k].inside) == round)
