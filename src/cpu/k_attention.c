@@ -240,13 +240,13 @@ typedef struct later {
     int64_t head, j;
 } later;
 
-static qn_attend_ahead rows_ahead(const qn_attend *a, const qn_attend_side *side, const qn_attend_place *at, later then,
-                                  int64_t n) {
-    if (then.j >= a->keys) return (qn_attend_ahead){0};
+static qn_attend_rows rows_ahead(const qn_attend *a, const qn_attend_side *side, const qn_attend_place *at, later then,
+                                 int64_t n) {
+    if (then.j >= a->keys) return (qn_attend_rows){0};
     int rows = a->keys - then.j < KEYS ? (int)(a->keys - then.j) : KEYS;
     int64_t bytes = is_plain(side->dtype) ? n * qn_float_bytes(side->dtype)
                                           : n / QN_ATTEND_BLOCK * qn_attend_block_bytes(side->dtype);
-    return (qn_attend_ahead){qn_attend_row(side, at->batch, then.head, then.j), side->place, bytes, rows, 0, NULL};
+    return (qn_attend_rows){qn_attend_row(side, at->batch, then.head, then.j), side->place, bytes, rows};
 }
 
 /* Keys [j, j + n) for all rows of a tile. */
@@ -258,12 +258,11 @@ static void attend_block(const qn_attend *a, const qn_attend_place *at, const sl
     int direct = codes || (is_plain(a->v.dtype) && pitch == a->wide && (few || a->v.dtype == QN_DTYPE_F32));
     /* with few rows it is memory that takes the time */
     int asks = few && direct && (is_plain(a->k.dtype) || stays_codes(&a->k, &a->k_codes));
-    qn_attend_ahead ahead = {0}, values = {0};
+    qn_attend_ahead ahead = {.third = 0};
     if (asks) {
-        ahead = rows_ahead(a, &a->k, at, then, a->deep);
-        values = rows_ahead(a, &a->v, at, then, a->wide);
-        ahead.third = (ahead.left + values.left + 2) / 3;
-        ahead.then = &values;
+        ahead.keys = rows_ahead(a, &a->k, at, then, a->deep);
+        ahead.values = rows_ahead(a, &a->v, at, then, a->wide);
+        ahead.third = (ahead.keys.left + ahead.values.left + 2) / 3;
     }
     score_block(a, at, s, j, n, &ahead);
     for (int r = 0; r < at->rows; r++) weigh_row(a, s, r, n, masked);

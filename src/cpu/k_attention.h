@@ -107,14 +107,18 @@ int qn_attend_bias(const qn_attend *a, const qn_attend_place *at, float *bias, i
 
 /* ---- The products of a tile (k_attention_tile.c) */
 
-/* Rows of the next block, keys and then values, asked for while this one is computed. An even pace matters more than anything else: asked for
- * all at once, lines wait for each other. So every loop over the block asks for a share of them, by the time it takes. */
-typedef struct qn_attend_ahead {
+/* Rows to be asked for, `bytes` of each. */
+typedef struct qn_attend_rows {
     const char *row;
     int64_t step, bytes;
-    int left;  /* rows */
-    int third; /* of all */
-    const struct qn_attend_ahead *then;
+    int left;
+} qn_attend_rows;
+
+/* The next block, keys and then values, asked for while this one is computed. An even pace matters more than anything else: asked for all at
+ * once, lines wait for each other. So every loop over the block asks for a share of them, by the time it takes. */
+typedef struct qn_attend_ahead {
+    qn_attend_rows keys, values;
+    int third; /* of all rows */
 } qn_attend_ahead;
 
 /* A loop of so many turns that asks for one or two thirds. a may be NULL. */
@@ -126,15 +130,11 @@ static inline qn_attend_pace qn_attend_paced(qn_attend_ahead *a, int64_t turns, 
     return (qn_attend_pace){a, turns, a ? thirds * a->third : 0, 0};
 }
 static inline void qn_attend_ask_row(qn_attend_ahead *a) {
-    if (!a->left && a->then) {
-        int third = a->third;
-        *a = *a->then;
-        a->third = third;
-    }
-    if (!a->left) return;
-    for (const char *line = a->row - (uintptr_t)a->row % 64; line < a->row + a->bytes; line += 64) __builtin_prefetch(line, 0, 2);
-    a->row += a->step;
-    a->left--;
+    qn_attend_rows *r = a->keys.left ? &a->keys : &a->values;
+    if (!r->left) return;
+    for (const char *line = r->row - (uintptr_t)r->row % 64; line < r->row + r->bytes; line += 64) __builtin_prefetch(line, 0, 2);
+    r->row += r->step;
+    r->left--;
 }
 /* In every turn. */
 static inline void qn_attend_ask(qn_attend_pace *p) {

@@ -42,19 +42,6 @@ static inline vb vb_rows(const char *p, int64_t step) {
 }
 #endif
 
-/* As vf_turn. */
-static inline void vb_turn(vb r[16]) {
-    QN_UNROLL
-    for (int round = 0; round < 4; round++) {
-        vb t[16];
-        QN_UNROLL
-        for (int i = 0; i < 8; i++) {
-            t[2 * i] = vb_zip_low(r[i], r[i + 8]);
-            t[2 * i + 1] = vb_zip_high(r[i], r[i + 8]);
-        }
-        QN_UNROLL
-        for (int i = 0; i < 16; i++) r[i] = t[i];
-    }
-}
+QN_TURN(vb, 16)
 
 #endif

@@ -1,4 +1,4 @@
-/* Turning a square of VF_N by VF_N floats over its diagonal: pairs of vectors are interleaved log2(VF_N) times. */
+/* Turning a square over its diagonal: pairs of vectors are interleaved as often as the number of a row has bits. */
 #ifndef QN_CPU_SIMD_SIMD_TURN_H
 #define QN_CPU_SIMD_SIMD_TURN_H
 
@@ -45,19 +45,23 @@ static inline vf vf_even(vf a, vf b) { return __builtin_shufflevector(a, b, 0, 2
 static inline vf vf_odd(vf a, vf b) { return __builtin_shufflevector(a, b, 1, 3, 5, 7); }
 #endif
 
-/* Row i with row i + half, each time: after as many rounds as the index has bits, row and lane have changed places. */
-static inline void vf_turn(vf *r) {
-    for (int round = 1; round < VF_N; round *= 2) {
-        vf t[VF_N];
-        QN_UNROLL
-        for (int i = 0; i < VF_N / 2; i++) {
-            t[2 * i] = vf_zip_low(r[i], r[i + VF_N / 2]);
-            t[2 * i + 1] = vf_zip_high(r[i], r[i + VF_N / 2]);
-        }
-        QN_UNROLL
-        for (int i = 0; i < VF_N; i++) r[i] = t[i];
+/* v_turn(r) for vectors v of any kind, of which every row is one: row i with row i + half, each time. After as many rounds as the index has
+ * bits, row and lane have changed places. */
+#define QN_TURN(v, rows)                                              \
+    static inline void v##_turn(v *r) {                               \
+        QN_UNROLL                                                     \
+        for (int round = 1; round < (rows); round *= 2) {             \
+            v t[rows];                                                \
+            QN_UNROLL                                                 \
+            for (int i = 0; i < (rows) / 2; i++) {                    \
+                t[2 * i] = v##_zip_low(r[i], r[i + (rows) / 2]);      \
+                t[2 * i + 1] = v##_zip_high(r[i], r[i + (rows) / 2]); \
+            }                                                         \
+            QN_UNROLL                                                 \
+            for (int i = 0; i < (rows); i++) r[i] = t[i];             \
+        }                                                             \
     }
-}
+QN_TURN(vf, VF_N)
 
 /* In lane i the sum over the lanes of r[i], VF_N of them at once for the price of a few; r is used up. */
 static inline vf vf_sums(vf *r) {

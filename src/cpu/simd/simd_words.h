@@ -50,19 +50,6 @@ static inline void vw_put(vw w, void *to, void *far) {
 }
 #endif
 
-/* As vf_turn. */
-static inline void vw_turn(vw r[8]) {
-    QN_UNROLL
-    for (int round = 0; round < 3; round++) {
-        vw t[8];
-        QN_UNROLL
-        for (int i = 0; i < 4; i++) {
-            t[2 * i] = vw_zip_low(r[i], r[i + 4]);
-            t[2 * i + 1] = vw_zip_high(r[i], r[i + 4]);
-        }
-        QN_UNROLL
-        for (int i = 0; i < 8; i++) r[i] = t[i];
-    }
-}
+QN_TURN(vw, 8)
 
 #endif
