@@ -47,7 +47,7 @@ static const qn_tensor *make_place(detour *d, const qn_tensor *t, uint32_t dtype
     *place = *t;
     place->dtype = dtype;
     place->offset = 0;
-    int64_t bytes = (int64_t)qn_tensor_dtypes[dtype].bytes;
+    int64_t bytes = qn_dtype_bytes(dtype);
     for (int k = t->rank - 1; k >= 0; k--) {
         place->stride[k] = bytes;
         bytes *= t->shape[k];

@@ -49,7 +49,7 @@ uint32_t qn_cpu_levels_parse(const char *list, uint32_t have) {
 /* Elements at addresses that are multiples of their size. Guards do not ask for it, references do without it, kernels need it. */
 static int is_aligned(const qn_tensor *t) {
     if (!t || qn_is_block(t->dtype)) return 1;
-    uint64_t size = qn_tensor_dtypes[t->dtype].bytes, bits = (uintptr_t)t->data | (uint64_t)t->offset;
+    uint64_t size = qn_dtype_bytes(t->dtype), bits = (uintptr_t)t->data | (uint64_t)t->offset;
     for (int k = 0; k < t->rank; k++) bits |= (uint64_t)t->stride[k];
     return (bits & (size - 1)) == 0;
 }

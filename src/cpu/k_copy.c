@@ -130,7 +130,7 @@ int qn_copy_plan(const qn_tensor *dst, const qn_tensor *src, qn_copy_loops *l) {
     int whole = mixed && qn_cpu_is_dense(&a) && qn_cpu_is_dense(&b); /* rows that lie behind each other are one */
     for (int k = rank - 1; k > 0 && !whole; k--) add_axis(l, qn_ne(&a, k), qn_nb(&a, k), qn_nb(&b, k));
     if (mixed) { /* a row of blocks is a loop of its own, counted in elements */
-        int64_t size_a = from->bytes, size_b = qn_dtype_describe((qn_dtype)b.dtype)->bytes;
+        int64_t size_a = from->bytes, size_b = qn_dtype_bytes(b.dtype);
         if ((!qn_is_block(a.dtype) && qn_nb(&a, 0) != size_a) || (!qn_is_block(b.dtype) && qn_nb(&b, 0) != size_b)) return 0;
         l->extent[l->n] = whole ? qn_tensor_count(&a) : qn_ne(&a, 0);
         l->from_step[l->n] = l->to_step[l->n] = 0;
@@ -171,7 +171,7 @@ QN_INLINE int64_t halve_past(uint32_t to, const float *src, uint16_t *dst, int64
 }
 
 static void convert_piece(const qn_copy_loops *l, const char *src, char *dst, int64_t n) {
-    int64_t size = qn_dtype_describe((qn_dtype)l->to)->bytes;
+    int64_t size = qn_dtype_bytes(l->to);
     if (!l->past) {
         qn_copy_row(l->from, src, l->to, dst, n);
         return;

@@ -28,7 +28,7 @@ enum { CHUNK = 256 }; /* a multiple of every block */
 
 /* Every value but those of 64-bit integers is a double. */
 static void convert_plain(uint32_t from, const char *src, uint32_t to, char *dst, int64_t n) {
-    int64_t step = qn_dtype_describe((qn_dtype)from)->bytes, to_step = qn_dtype_describe((qn_dtype)to)->bytes;
+    int64_t step = qn_dtype_bytes(from), to_step = qn_dtype_bytes(to);
     double wide[CHUNK];
     for (int64_t i = 0; i < n; i += CHUNK) {
         int64_t some = n - i < CHUNK ? n - i : CHUNK;

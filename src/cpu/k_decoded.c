@@ -54,7 +54,7 @@ void qn_decoded_blocks(const qn_gemm_side *side, int64_t batch_offset, int64_t f
 
 void qn_decoded_describe(const qn_tensor *x, const qn_tensor *y, qn_gemm *g) {
     int flat = qn_cpu_is_dense(x) && qn_cpu_is_dense(y); /* whatever the stride of an axis of one */
-    int64_t x_bytes = qn_tensor_dtypes[x->dtype].bytes, y_bytes = qn_tensor_dtypes[y->dtype].bytes;
+    int64_t x_bytes = qn_dtype_bytes(x->dtype), y_bytes = qn_dtype_bytes(y->dtype);
     *g = (qn_gemm){.n = qn_ne(y, 0), .k = qn_ne(x, 0), .c = qn_at(y, 0), .c_dtype = y->dtype, .c_column = qn_nb(y, 0)};
     g->m = flat ? qn_tensor_count(y) / g->n : qn_ne(y, 1);
     g->c_row = flat ? g->n * y_bytes : qn_nb(y, 1);

@@ -84,7 +84,7 @@ static int64_t block_of(const packed *p) { return qn_dtype_describe((qn_dtype)p-
 /* A row of blocks, elements from the beginning of one on; the last is decoded whole. */
 static void decode_blocks(const qn_gemm_side *side, int64_t row, int64_t first, int n, float *to) {
     const packed *p = side->context;
-    int64_t block = block_of(p), bytes = qn_dtype_describe((qn_dtype)p->w->dtype)->bytes;
+    int64_t block = block_of(p), bytes = qn_dtype_bytes(p->w->dtype);
     const uint8_t *blocks = (const uint8_t *)qn_at(p->w, row * qn_nb(p->w, 1) + first / block * bytes);
     qn_codec_decode(p->w->dtype, blocks, (n + block - 1) / block * block, to);
 }

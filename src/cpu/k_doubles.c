@@ -109,7 +109,7 @@ static void run_steps(machine *m, int64_t n) {
     for (int64_t i = 0; i < n; i++) ((type *)(void *)to)[i] = *(const type *)(const void *)(from + i * step)
 
 static const double *load_tile(const qn_tensor *t, const char *from, int64_t step, int64_t n, double *made) {
-    int64_t size = qn_region_size(t);
+    int64_t size = qn_dtype_bytes(t->dtype);
     _Alignas(8) char to[TILE * 8];
     if (step != size) {
         if (size == 1) GATHER(uint8_t);
@@ -130,7 +130,9 @@ static void run_tile(const qn_call *c, machine *m, const qn_region_layout *l, in
     run_steps(m, n);
     for (int o = 0; o < m->region.n_outputs && o < c->n_dst; o++) {
         const qn_tensor *y = c->dst[o];
-        if (y) qn_typed_store(y->dtype, m->at[m->region.output[o]], n, qn_at(y, (row * l->columns + first) * qn_region_size(y)));
+        if (y)
+            qn_typed_store(y->dtype, m->at[m->region.output[o]], n,
+                           qn_at(y, (row * l->columns + first) * qn_dtype_bytes(y->dtype)));
     }
 }
 

@@ -17,7 +17,7 @@ typedef struct gated {
 
 /* The rows as they lie in the workspace, which may still be missing. */
 static void place_rows(const qn_tensor *a, char *workspace, gated *g) {
-    int64_t step = qn_dtype_describe((qn_dtype)a->dtype)->bytes;
+    int64_t step = qn_dtype_bytes(a->dtype);
     g->rows = *a;
     for (int k = a->rank - 1; k >= 0; step *= a->shape[k--]) g->rows.stride[k] = step;
     g->rows.offset = 0;

@@ -7,7 +7,7 @@ static qn_attend_side side_of(const qn_tensor *t, int head, int place) {
 }
 
 static int has_rows(const qn_tensor *t) {
-    return qn_is_block(t->dtype) || qn_ne(t, 0) == 1 || qn_nb(t, 0) == qn_dtype_describe((qn_dtype)t->dtype)->bytes;
+    return qn_is_block(t->dtype) || qn_ne(t, 0) == 1 || qn_nb(t, 0) == qn_dtype_bytes(t->dtype);
 }
 
 qn_attend qn_attend_flash(const qn_call *c, const qn_tensor *mask, const qn_tensor *sinks) {

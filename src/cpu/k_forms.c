@@ -64,7 +64,7 @@ static void conv_2d_dw(const qn_call *c, form *f) {
 static const qn_tensor *split_first(const qn_tensor *t, int64_t inner, qn_tensor *wide) {
     *wide = *t;
     wide->rank = 5;
-    int64_t step = qn_dtype_describe((qn_dtype)t->dtype)->bytes;
+    int64_t step = qn_dtype_bytes(t->dtype);
     for (int k = 0; k < 5; k++) {
         wide->shape[4 - k] = k < 3 ? qn_ne(t, k) : k == 3 ? inner : qn_ne(t, 3) / inner;
         wide->stride[4 - k] = step;

@@ -19,9 +19,8 @@ static view view_of(const qn_tensor *t, int k, int64_t picks) {
 
 static int64_t place_at(const qn_tensor *idx, int64_t i) {
     const char *at = qn_at(idx, 0);
-    return idx->dtype == QN_DTYPE_I32
-               ? (int64_t)((const int32_t *)(const void *)at)[i]
-               : qn_load_index((qn_dtype)idx->dtype, at + i * qn_dtype_describe((qn_dtype)idx->dtype)->bytes);
+    return idx->dtype == QN_DTYPE_I32 ? (int64_t)((const int32_t *)(const void *)at)[i]
+                                      : qn_load_index((qn_dtype)idx->dtype, at + i * qn_dtype_bytes(idx->dtype));
 }
 
 static int all_dense(const qn_call *c) {
@@ -39,7 +38,7 @@ static view gather_view(const qn_call *c) {
 static void run_gather(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     (void)phase;
     view v = gather_view(c);
-    int64_t bytes = v.inner * qn_dtype_describe((qn_dtype)c->dst[0]->dtype)->bytes, rows = v.outer * v.picks;
+    int64_t bytes = v.inner * qn_dtype_bytes(c->dst[0]->dtype), rows = v.outer * v.picks;
     int64_t end = qn_cpu_cut(rows, s->parts[0], part + 1);
     for (int64_t r = qn_cpu_cut(rows, s->parts[0], part); r < end; r++) {
         int64_t from = r / v.picks * v.places + place_at(c->src[1], r % v.picks);
@@ -51,7 +50,7 @@ static void run_gather(const qn_call *c, const qn_cpu_step *s, int phase, int64_
 int QN_K(gather)(const qn_call *c, qn_cpu_step *s) {
     if (!all_dense(c)) return 0;
     view v = gather_view(c);
-    int64_t bytes = v.inner * qn_dtype_describe((qn_dtype)c->dst[0]->dtype)->bytes;
+    int64_t bytes = v.inner * qn_dtype_bytes(c->dst[0]->dtype);
     return qn_cpu_by_rows(s, "gathered rows", run_gather, v.outer * v.picks, 2.0 * (double)bytes + 8, 0);
 }
 
@@ -63,7 +62,7 @@ static view along_view(const qn_call *c, const qn_tensor *idx) {
 static void run_gather_along(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     (void)phase;
     view v = along_view(c, c->src[1]);
-    int64_t size = qn_dtype_describe((qn_dtype)c->dst[0]->dtype)->bytes, all = v.outer * v.picks * v.inner;
+    int64_t size = qn_dtype_bytes(c->dst[0]->dtype), all = v.outer * v.picks * v.inner;
     int64_t end = qn_cpu_cut(all, s->parts[0], part + 1);
     for (int64_t i = qn_cpu_cut(all, s->parts[0], part); i < end; i++) {
         int64_t outer = i / (v.picks * v.inner), from = (outer * v.places + place_at(c->src[1], i)) * v.inner + i % v.inner;
@@ -78,8 +77,6 @@ int QN_K(gather_along)(const qn_call *c, qn_cpu_step *s) {
 }
 
 /* ---- Adding where indices say: first what is there is copied, unless it lies there */
-
-static int64_t size_of(const qn_tensor *t) { return qn_dtype_describe((qn_dtype)t->dtype)->bytes; }
 
 static void add_to(uint32_t dtype, char *to, const char *from, int64_t n) {
     float *y = (float *)(void *)to;
@@ -96,7 +93,7 @@ static void add_to(uint32_t dtype, char *to, const char *from, int64_t n) {
 
 /* Columns [first, first + n) of every update of one outer index. */
 static void add_slices(const qn_call *c, const view *v, int64_t outer, int64_t first, int64_t n) {
-    int64_t size = size_of(c->dst[0]), row = v->inner * size;
+    int64_t size = qn_dtype_bytes(c->dst[0]->dtype), row = v->inner * size;
     char *y = qn_at(c->dst[0], outer * v->places * row + first * size);
     const char *u = qn_at(c->src[1], outer * v->picks * row + first * size);
     for (int64_t p = 0; p < v->picks; p++) add_to(c->dst[0]->dtype, y + place_at(c->src[2], p) * row, u + p * row, n);
@@ -118,7 +115,8 @@ static void add_elements(const qn_call *c, const view *v, int64_t outer, int64_t
 
 static void copy_part(const qn_call *c, const qn_cpu_step *s, int64_t part) {
     if (qn_op_in_place(c->dst[0], c->src[0])) return;
-    int64_t n = qn_tensor_count(c->dst[0]), size = size_of(c->dst[0]), first = qn_cpu_cut(n, s->parts[0], part) * size;
+    int64_t n = qn_tensor_count(c->dst[0]), size = qn_dtype_bytes(c->dst[0]->dtype),
+            first = qn_cpu_cut(n, s->parts[0], part) * size;
     memcpy(qn_at(c->dst[0], first), qn_at(c->src[0], first), (size_t)(qn_cpu_cut(n, s->parts[0], part + 1) * size - first));
 }
 
@@ -186,7 +184,7 @@ static void add_wide(const qn_call *c, const wide *w, double *sums, int64_t from
                      int64_t n) {
     const qn_tensor *u = c->src[1], *idx = c->src[2];
     double more[CHUNK];
-    qn_typed_load(u->dtype, qn_at(u, from * size_of(u)), n, more, 0);
+    qn_typed_load(u->dtype, qn_at(u, from * qn_dtype_bytes(u->dtype)), n, more, 0);
     for (int64_t i = 0, some; i < n; i += some, column = 0, pick++) {
         some = n - i < columns - column ? n - i : columns - column;
         double *to = sums + column;
@@ -203,7 +201,7 @@ static void add_wide(const qn_call *c, const wide *w, double *sums, int64_t from
 static void add_unit(const qn_call *c, const wide *w, int64_t unit, double *sums) {
     const view *v = &w->v;
     const qn_tensor *a = c->src[0], *y = c->dst[0];
-    int64_t outer = unit / w->blocks, first = unit % w->blocks * w->columns, size = size_of(y);
+    int64_t outer = unit / w->blocks, first = unit % w->blocks * w->columns, size = qn_dtype_bytes(y->dtype);
     int64_t n = v->inner - first < w->columns ? v->inner - first : w->columns;
     int whole = n == v->inner; /* then places, and updates, follow each other */
     int64_t rows = whole ? 1 : v->places, each = whole ? n * v->places : n, picks = whole ? 1 : v->picks,

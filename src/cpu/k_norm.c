@@ -135,7 +135,7 @@ static void put_past(char *y, const char *x, int64_t bytes, const char *next) {
 static void run_rows(const qn_call *c, const qn_cpu_step *s, int64_t part, const norm_slots *at) {
     const qn_tensor *x = c->src[0], *y = c->dst[0], *residual = src_of(c, at->residual), *total = dst_of(c, at->total);
     int64_t rows = qn_tensor_count(x) / qn_ne(x, 0), end = qn_cpu_cut(rows, s->parts[0], part + 1);
-    int64_t bytes = qn_ne(x, 0) * qn_dtype_describe((qn_dtype)x->dtype)->bytes;
+    int64_t bytes = qn_ne(x, 0) * qn_dtype_bytes(x->dtype);
     int past = !residual && bytes <= ASIDE && qn_past_is(y, c->src, c->n_src);
     _Alignas(64) char aside[ASIDE];
     qn_rows it;
@@ -202,7 +202,7 @@ static void run_groups(const qn_call *c, const qn_cpu_step *s, int phase, int64_
     const qn_tensor *x = c->src[0], *y = c->dst[0];
     int64_t channels = qn_ne(x, 2), plane = qn_ne(x, 0) * qn_ne(x, 1), per = (channels + at->n_groups - 1) / at->n_groups;
     int64_t groups = (channels + per - 1) / per, units = groups * qn_ne(x, 3), end = qn_cpu_cut(units, s->parts[0], part + 1);
-    int64_t size = qn_dtype_describe((qn_dtype)x->dtype)->bytes;
+    int64_t size = qn_dtype_bytes(x->dtype);
     for (int64_t u = qn_cpu_cut(units, s->parts[0], part); u < end; u++) {
         int64_t first = u % groups * per, some = channels - first < per ? channels - first : per;
         int64_t at_byte = (u / groups * channels + first) * plane * size;

@@ -132,8 +132,6 @@ static const tile_fn logic_fns[QN_LOGIC_COUNT] = {
     [QN_LOGIC_and] = truth_and, [QN_LOGIC_or] = truth_or, [QN_LOGIC_xor] = truth_xor, [QN_LOGIC_not] = truth_not};
 static const tile_fn choice_fns[9] = {[1] = choose_uint8_t, [2] = choose_uint16_t, [4] = choose_uint32_t, [8] = choose_uint64_t};
 
-static int64_t size_of(const qn_tensor *t) { return qn_dtype_describe((qn_dtype)t->dtype)->bytes; }
-
 static tile_fn function_of(const qn_call *c) {
     const qn_tensor *a = c->src[0], *y = c->dst[0];
     int all_f64 = c->n_src > 1 && a->dtype == QN_DTYPE_F64 && c->src[1] && c->src[1]->dtype == a->dtype && y->dtype == a->dtype;
@@ -141,7 +139,7 @@ static tile_fn function_of(const qn_call *c) {
     case QN_OP_arith: return arith_fns[a->dtype][c->subop];
     case QN_OP_compare: return compare_fns[a->dtype][c->subop];
     case QN_OP_logic: return logic_fns[c->subop];
-    case QN_OP_where: return a->dtype == QN_DTYPE_BOOL ? choice_fns[size_of(y)] : NULL;
+    case QN_OP_where: return a->dtype == QN_DTYPE_BOOL ? choice_fns[qn_dtype_bytes(y->dtype)] : NULL;
     case QN_OP_add1:
     case QN_OP_add: return all_f64 ? add_F64 : NULL;
     case QN_OP_sub: return all_f64 ? sub_F64 : NULL;
@@ -176,7 +174,7 @@ static int make_walk(const qn_call *c, walk *w) {
     const qn_tensor *y = c->dst[0];
     *w = (walk){.operands = 1, .of = {y}, .rows = 1};
     for (int i = 0; i < c->n_src && c->src[i]; i++) w->of[w->operands++] = c->src[i];
-    for (int i = 0; i < w->operands; i++) w->size[i] = size_of(w->of[i]);
+    for (int i = 0; i < w->operands; i++) w->size[i] = qn_dtype_bytes(w->of[i]->dtype);
     for (int k = y->rank - 1; k >= 0; k--) {
         int64_t extent = qn_ne(y, k);
         for (int i = 1; i < w->operands; i++)

@@ -16,7 +16,7 @@ typedef enum qn_way { QN_NEAR, QN_FAR, QN_PAST } qn_way;
 /* By the size of y; what is written over what is read is in the cache anyway. */
 static inline qn_way qn_past_way(const qn_tensor *y, const qn_tensor *const *src, int n_src) {
 #if defined(__AVX2__)
-    double bytes = (double)qn_tensor_count(y) * qn_dtype_describe((qn_dtype)y->dtype)->bytes;
+    double bytes = (double)qn_tensor_count(y) * (double)qn_dtype_bytes(y->dtype);
     for (int i = 0; i < n_src; i++)
         if (src[i] && src[i]->data == y->data) return QN_NEAR;
     return bytes >= QN_PAST_BYTES ? QN_PAST : bytes >= QN_FAR_BYTES ? QN_FAR : QN_NEAR;

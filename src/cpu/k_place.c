@@ -10,14 +10,14 @@
 #include "op/op_axes.h"
 #include "op/op_layout.h"
 
-static int is_row(const qn_tensor *t) { return qn_ne(t, 0) == 1 || qn_nb(t, 0) == qn_op_dtype_bytes(t->dtype); }
+static int is_row(const qn_tensor *t) { return qn_ne(t, 0) == 1 || qn_nb(t, 0) == qn_dtype_bytes(t->dtype); }
 
 static int64_t rows_of(const qn_tensor *t) { return qn_tensor_count(t) / qn_ne(t, 0); }
 
 /* Parts for the rows of y when they cost what writing them costs. */
 static int by_rows(qn_cpu_step *s, const char *name, qn_cpu_run_fn run, const qn_tensor *y) {
     if (qn_tensor_count(y) == 0 || !is_row(y)) return 0;
-    return qn_cpu_by_rows(s, name, run, rows_of(y), (double)(qn_ne(y, 0) * qn_op_dtype_bytes(y->dtype)) * 2, 0);
+    return qn_cpu_by_rows(s, name, run, rows_of(y), (double)(qn_ne(y, 0) * qn_dtype_bytes(y->dtype)) * 2, 0);
 }
 
 /* Calls for each row of y that a part has. */
@@ -61,7 +61,7 @@ static void shift_row(const char *from, int64_t n, int64_t shift, int wrap, int6
 
 static void run_shifted(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     const qn_tensor *a = c->src[0], *y = c->dst[0];
-    int64_t shift[QN_MAX_RANK], size = qn_op_dtype_bytes(y->dtype);
+    int64_t shift[QN_MAX_RANK], size = qn_dtype_bytes(y->dtype);
     const qn_attr_pad *at = c->attr;
     int wrap = c->op == QN_OP_roll || at->circular;
     const qn_dims *list = c->op == QN_OP_roll ? &((const qn_attr_roll *)c->attr)->shift : &at->left;
@@ -129,7 +129,7 @@ static void copy_back(const char *from, int64_t size, char *to, int64_t n) {
 static void run_mirrored(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     const qn_attr_pad_reflect_1d *at = c->attr;
     const qn_tensor *a = c->src[0], *y = c->dst[0];
-    int64_t n = qn_ne(a, 0), size = qn_op_dtype_bytes(y->dtype);
+    int64_t n = qn_ne(a, 0), size = qn_dtype_bytes(y->dtype);
     qn_rows it;
     (void)phase;
     EACH_ROW(it, y) {
@@ -182,7 +182,7 @@ static void run_fill(const qn_call *c, const qn_cpu_step *s, int phase, int64_t 
     (void)phase;
     tile t;
     qn_store_one((qn_dtype)y->dtype, value, (double)((const qn_attr_fill *)c->attr)->c);
-    make_tile(&t, value, qn_op_dtype_bytes(y->dtype));
+    make_tile(&t, value, qn_dtype_bytes(y->dtype));
     int past = qn_past_is(y, c->src, c->n_src);
     EACH_ROW(it, y) {
         if (past) fill_past(&t, qn_row(&it, y), it.n);
@@ -196,7 +196,7 @@ int QN_K(fill)(const qn_call *c, qn_cpu_step *s) { return by_rows(s, "fill rows"
 static void run_one_hot(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     const qn_attr_one_hot *at = c->attr;
     const qn_tensor *idx = c->src[0], *y = c->dst[0];
-    int64_t size = qn_op_dtype_bytes(y->dtype), step = qn_op_dtype_bytes(idx->dtype);
+    int64_t size = qn_dtype_bytes(y->dtype), step = qn_dtype_bytes(idx->dtype);
     char on[16], off[16];
     tile t;
     qn_rows it;
@@ -220,7 +220,7 @@ int QN_K(one_hot_down)(const qn_call *c, qn_cpu_step *s); /* k_place_fold.c: the
 /* There is an index for each row in order. */
 int QN_K(one_hot)(const qn_call *c, qn_cpu_step *s) {
     const qn_attr_one_hot *at = c->attr;
-    int64_t size = qn_op_dtype_bytes(c->dst[0]->dtype);
+    int64_t size = qn_dtype_bytes(c->dst[0]->dtype);
     if (at->axis != -1 && at->axis != c->src[0]->rank) return QN_K(one_hot_down)(c, s);
     if (!qn_cpu_is_dense(c->src[0]) || size > 8) return 0;
     return by_rows(s, "one_hot rows", run_one_hot, c->dst[0]);
@@ -247,7 +247,7 @@ static kept kept_of(const qn_call *c, int64_t row, int64_t n) {
 /* A mask by itself keeps zeros. */
 static void run_diagonal(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     const qn_tensor *a = c->op == QN_OP_attention_mask ? NULL : c->src[0], *y = c->dst[0];
-    int64_t size = qn_op_dtype_bytes(y->dtype);
+    int64_t size = qn_dtype_bytes(y->dtype);
     int past = a && qn_past_is(y, c->src, 1);
     char value[16];
     tile t;
@@ -289,7 +289,7 @@ int QN_K(tri)(const qn_call *c, qn_cpu_step *s) { return prepare_diagonal(c, s, 
 
 static void run_diag(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     const qn_tensor *y = c->dst[0];
-    int64_t size = qn_op_dtype_bytes(y->dtype);
+    int64_t size = qn_dtype_bytes(y->dtype);
     qn_rows it;
     (void)phase;
     EACH_ROW(it, y) {
@@ -385,7 +385,7 @@ static void run_acc(const qn_call *c, const qn_cpu_step *s, int phase, int64_t p
 /* The copy comes first; `units` of the region, so many bytes in all, are cut by the second phase. */
 static int prepare_region(const qn_call *c, qn_cpu_step *s, const char *name, qn_cpu_run_fn run, int64_t units) {
     const qn_tensor *a = c->src[0], *b = c->src[1];
-    double size = (double)qn_op_dtype_bytes(a->dtype);
+    double size = (double)qn_dtype_bytes(a->dtype);
     qn_copy_loops l;
     if (!qn_copy_plan(c->dst[0], a, &l)) return 0;
     qn_cpu_by_rows(s, name, run, l.units, 2 * size * (double)qn_tensor_count(a) / (double)l.units, 0);
@@ -412,7 +412,7 @@ int QN_K(acc)(const qn_call *c, qn_cpu_step *s) {
 
 /* Axes must nest: from the smallest stride up, each steps over everything the smaller ones reach. */
 static int is_distinct(const qn_tensor *t) {
-    int64_t reach = qn_op_dtype_bytes(t->dtype);
+    int64_t reach = qn_dtype_bytes(t->dtype);
     unsigned done = 0;
     for (;;) {
         int next = -1;
@@ -438,7 +438,7 @@ static qn_tensor window_of(const qn_call *c) {
 /* Zeros come first where there are any to put. */
 static void run_view_back(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     const qn_tensor *y = c->dst[0];
-    int64_t parts = s->parts[phase], size = qn_op_dtype_bytes(y->dtype), n = qn_tensor_count(y);
+    int64_t parts = s->parts[phase], size = qn_dtype_bytes(y->dtype), n = qn_tensor_count(y);
     if (phase + 1 < s->n_phases) {
         int64_t first = qn_cpu_cut(n, parts, part) * size;
         memset(qn_at(y, first), 0, (size_t)(qn_cpu_cut(n, parts, part + 1) * size - first));
@@ -454,7 +454,7 @@ static int prepare_distinct(const qn_call *c, qn_cpu_step *s, const qn_tensor *w
     const qn_tensor *g = c->src[0], *y = c->dst[0];
     qn_copy_loops l;
     if (!qn_copy_plan(window, g, &l)) return 0;
-    double size = (double)qn_op_dtype_bytes(y->dtype);
+    double size = (double)qn_dtype_bytes(y->dtype);
     int64_t n = qn_tensor_count(y), some = qn_tensor_count(g);
     qn_cpu_by_rows(s, "view_back copy", run_view_back, l.units, 2 * size * (double)some / (double)l.units, 0);
     if (some == n) return 1;

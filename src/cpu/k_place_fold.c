@@ -6,7 +6,7 @@
 
 enum { TILE = 256 };
 
-static int is_row(const qn_tensor *t) { return qn_ne(t, 0) == 1 || qn_nb(t, 0) == qn_op_dtype_bytes(t->dtype); }
+static int is_row(const qn_tensor *t) { return qn_ne(t, 0) == 1 || qn_nb(t, 0) == qn_dtype_bytes(t->dtype); }
 
 /* ---- pad_back, circular */
 
@@ -22,7 +22,7 @@ typedef struct fold {
 /* One row of g, again and again as far as it goes. */
 static void fold_row(fold *f, const char *row) {
     double part[TILE];
-    int64_t end = qn_ne(f->g, 0), wrap = f->extent[0], start = f->at + f->left[0], size = qn_op_dtype_bytes(f->g->dtype);
+    int64_t end = qn_ne(f->g, 0), wrap = f->extent[0], start = f->at + f->left[0], size = qn_dtype_bytes(f->g->dtype);
     for (int64_t at = start - (start + f->n - 1) / wrap * wrap; at < end; at += wrap) {
         int64_t low = at < 0 ? 0 : at, high = at + f->n < end ? at + f->n : end;
         if (high <= low) continue;
@@ -57,7 +57,7 @@ static void run_fold(const qn_call *c, const qn_cpu_step *s, int phase, int64_t 
             f.n = it.n - f.at < TILE ? it.n - f.at : TILE;
             memset(f.sum, 0, (size_t)f.n * sizeof *f.sum);
             fold_rows(&f, &it, f.rank - 1, qn_at(f.g, 0));
-            qn_typed_store(y->dtype, f.sum, f.n, qn_row(&it, y) + f.at * qn_op_dtype_bytes(y->dtype));
+            qn_typed_store(y->dtype, f.sum, f.n, qn_row(&it, y) + f.at * qn_dtype_bytes(y->dtype));
         }
 }
 
@@ -66,7 +66,7 @@ int QN_K(pad_back_wrapped)(const qn_call *c, qn_cpu_step *s) {
     const qn_tensor *g = c->src[0], *y = c->dst[0];
     if (qn_tensor_count(y) == 0 || g->dtype != y->dtype || g->rank != y->rank || !qn_typed_can(y->dtype)) return 0;
     if (!qn_is_float(y->dtype) || !is_row(g) || !is_row(y)) return 0;
-    double rows = (double)(qn_tensor_count(y) / qn_ne(y, 0)), size = (double)qn_op_dtype_bytes(y->dtype);
+    double rows = (double)(qn_tensor_count(y) / qn_ne(y, 0)), size = (double)qn_dtype_bytes(y->dtype);
     return qn_cpu_by_rows(s, "pad_back sums", run_fold, (int64_t)rows, 2 * size * (double)qn_tensor_count(g) / rows, 0);
 }
 
@@ -116,20 +116,20 @@ static void run_hot(const qn_call *c, const qn_cpu_step *s, int phase, int64_t p
     const qn_attr_one_hot *at = c->attr;
     const qn_tensor *idx = c->src[0], *y = c->dst[0];
     hot h = hot_of(c);
-    int64_t rows = h.before * h.depth, end = qn_cpu_cut(rows, s->parts[0], part + 1), size = qn_op_dtype_bytes(y->dtype);
+    int64_t rows = h.before * h.depth, end = qn_cpu_cut(rows, s->parts[0], part + 1), size = qn_dtype_bytes(y->dtype);
     char on[16], off[16];
     (void)phase;
     qn_store_one((qn_dtype)y->dtype, on, (double)at->on);
     qn_store_one((qn_dtype)y->dtype, off, (double)at->off);
     for (int64_t r = qn_cpu_cut(rows, s->parts[0], part); r < end; r++)
-        hot_row(idx->dtype, qn_at(idx, r / h.depth * h.inner * qn_op_dtype_bytes(idx->dtype)), r % h.depth, h.inner, on, off,
-                size, qn_at(y, r * h.inner * size));
+        hot_row(idx->dtype, qn_at(idx, r / h.depth * h.inner * qn_dtype_bytes(idx->dtype)), r % h.depth, h.inner, on, off, size,
+                qn_at(y, r * h.inner * size));
 }
 
 int QN_K(one_hot_down)(const qn_call *c, qn_cpu_step *s);
 int QN_K(one_hot_down)(const qn_call *c, qn_cpu_step *s) {
     const qn_tensor *idx = c->src[0], *y = c->dst[0];
-    int64_t size = qn_op_dtype_bytes(y->dtype);
+    int64_t size = qn_dtype_bytes(y->dtype);
     if (qn_tensor_count(y) == 0 || !qn_cpu_is_dense(idx) || !qn_cpu_is_dense(y) || size > 8) return 0;
     if (idx->dtype != QN_DTYPE_I32 && idx->dtype != QN_DTYPE_U32 && idx->dtype != QN_DTYPE_I64) return 0;
     hot h = hot_of(c);

@@ -344,7 +344,7 @@ static void run_tile(const qn_call *c, machine *m, const qn_region_layout *l, in
     for (int o = 0; o < m->region.n_outputs; o++) {
         const qn_tensor *y = o < c->n_dst ? c->dst[o] : NULL;
         if (y)
-            store_tile(m->at[m->region.output[o]], y->dtype, n, qn_at(y, (row * l->columns + first) * qn_region_size(y)),
+            store_tile(m->at[m->region.output[o]], y->dtype, n, qn_at(y, (row * l->columns + first) * qn_dtype_bytes(y->dtype)),
                        m->past);
     }
 }

@@ -39,13 +39,11 @@ static inline qn_region_layout qn_region_layout_of(const qn_call *c) {
     return l;
 }
 
-static inline int64_t qn_region_size(const qn_tensor *t) { return qn_dtype_describe((qn_dtype)t->dtype)->bytes; }
-
 /* Where row `row` of y is in a source, from its last axis to its first; how far its elements are apart. */
 static inline const char *qn_region_row(const qn_tensor *t, const qn_tensor *y, const qn_region_layout *l, int64_t row,
                                         int64_t *step) {
     int64_t at = 0;
-    *step = l->flat ? (qn_tensor_count(t) == 1 ? 0 : qn_region_size(t)) : qn_region_stretched(t, 0);
+    *step = l->flat ? (qn_tensor_count(t) == 1 ? 0 : qn_dtype_bytes(t->dtype)) : qn_region_stretched(t, 0);
     for (int k = 1; !l->flat && k < y->rank; row /= qn_ne(y, k++)) at += row % qn_ne(y, k) * qn_region_stretched(t, k);
     return qn_at(t, at);
 }

@@ -9,7 +9,7 @@ enum { PIECE = 1024, COPIED = 4096 };
 enum { SHORT = 1024, ROWS_AHEAD = 8 };
 
 static int row_is_dense(const qn_tensor *t) {
-    return qn_is_block(t->dtype) || qn_ne(t, 0) == 1 || qn_nb(t, 0) == qn_dtype_describe((qn_dtype)t->dtype)->bytes;
+    return qn_is_block(t->dtype) || qn_ne(t, 0) == 1 || qn_nb(t, 0) == qn_dtype_bytes(t->dtype);
 }
 
 static int64_t bytes_of(const qn_tensor *t, int64_t elements) {

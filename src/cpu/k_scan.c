@@ -225,7 +225,7 @@ static const chains_fn chains[QN_DTYPE_COUNT][2] = {QN_TYPED_NUMBERS(CHAINS_OF) 
 
 static void run_chains(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     form f = form_of(c);
-    int64_t size = qn_dtype_describe((qn_dtype)c->dst[0]->dtype)->bytes, units = qn_columns_units(f.outer, f.inner);
+    int64_t size = qn_dtype_bytes(c->dst[0]->dtype), units = qn_columns_units(f.outer, f.inner);
     int64_t u = qn_cpu_cut(units, s->parts[0], part), end = qn_cpu_cut(units, s->parts[0], part + 1);
     (void)phase;
     for (; u < end; u++) {

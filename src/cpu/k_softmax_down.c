@@ -15,7 +15,7 @@ typedef struct columns {
 } columns;
 
 static columns columns_of(const qn_tensor *t, int axis) {
-    columns k = {1, 1, 1, qn_dtype_describe((qn_dtype)t->dtype)->bytes};
+    columns k = {1, 1, 1, qn_dtype_bytes(t->dtype)};
     axis = axis < 0 ? axis + t->rank : axis;
     for (int i = 0; i < t->rank; i++) *(i < axis ? &k.before : i == axis ? &k.length : &k.width) *= t->shape[i];
     k.step *= k.width;

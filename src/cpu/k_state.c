@@ -35,9 +35,7 @@ static void run_cache(const qn_call *c, const qn_cpu_step *s, int phase, int64_t
     write_rows(&v, qn_cpu_cut(cache_rows(&v), s->parts[phase], part), qn_cpu_cut(cache_rows(&v), s->parts[phase], part + 1));
 }
 
-static int side_by_side(const qn_tensor *t) {
-    return qn_ne(t, 0) == 1 || qn_nb(t, 0) == qn_dtype_describe((qn_dtype)t->dtype)->bytes;
-}
+static int side_by_side(const qn_tensor *t) { return qn_ne(t, 0) == 1 || qn_nb(t, 0) == qn_dtype_bytes(t->dtype); }
 
 static int prepare_cache(const qn_call *c, qn_cpu_step *s, int n, const char *name) {
     s->run = run_cache;

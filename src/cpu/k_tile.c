@@ -30,7 +30,7 @@ typedef struct tiling {
 } tiling;
 
 static tiling tiling_of(const qn_call *c) {
-    int64_t size = qn_dtype_describe((qn_dtype)c->dst[0]->dtype)->bytes;
+    int64_t size = qn_dtype_bytes(c->dst[0]->dtype);
     int axes = axes_alike(c->src[0], c->dst[0], size);
     tiling t = {.a = joined(c->src[0], axes, size), .y = joined(c->dst[0], axes, size)};
     t.row = qn_ne(&t.y, 0) * size;
@@ -66,7 +66,7 @@ static void run_repeat(const qn_call *c, const qn_cpu_step *s, int phase, int64_
 
 int QN_K(repeat)(const qn_call *c, qn_cpu_step *s) {
     const qn_tensor *a = c->src[0], *y = c->dst[0];
-    int64_t size = qn_dtype_describe((qn_dtype)y->dtype)->bytes;
+    int64_t size = qn_dtype_bytes(y->dtype);
     if (qn_tensor_count(y) == 0 || qn_tensor_count(a) == 0 || a->dtype != y->dtype || qn_is_block(a->dtype)) return 0;
     if ((qn_ne(a, 0) > 1 && qn_nb(a, 0) != size) || (qn_ne(y, 0) > 1 && qn_nb(y, 0) != size)) return 0;
     int64_t units = tiling_of(c).units;

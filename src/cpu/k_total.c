@@ -88,7 +88,7 @@ static int make_work(const qn_call *c, work *w) {
                              : qn_axes_is_mean(c)  ? QN_REDUCE_mean
                                                    : QN_REDUCE_sum,
                 .dtype = c->src[0]->dtype,
-                .size = qn_dtype_describe((qn_dtype)c->src[0]->dtype)->bytes};
+                .size = qn_dtype_bytes(c->src[0]->dtype)};
     w->fold = folds[w->dtype][w->reduction];
     return w->fold && qn_axes_of(c, &w->axes);
 }
@@ -279,7 +279,7 @@ typedef struct form {
 
 /* Axes in the set go, counted from the last; 0: others lie between them. */
 static int make_form(const qn_tensor *x, unsigned set, int order, form *f) {
-    *f = (form){1, 1, 1, qn_dtype_describe((qn_dtype)x->dtype)->bytes, order, bests[x->dtype][order]};
+    *f = (form){1, 1, 1, qn_dtype_bytes(x->dtype), order, bests[x->dtype][order]};
     for (int k = 0; k < x->rank; k++) {
         int64_t extent = qn_ne(x, k);
         if (extent == 1) continue;

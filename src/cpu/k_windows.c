@@ -16,7 +16,7 @@ static windows windows_of(const qn_call *c, int64_t size, const qn_tensor *image
     windows w = {.size = size, .width = qn_ne(image, 1), .height = qn_ne(image, 2)};
     w.across = w.width / size + (w.width % size != 0);
     w.down = w.height / size + (w.height % size != 0);
-    w.pixel = qn_ne(image, 0) * qn_op_dtype_bytes(c->dst[0]->dtype);
+    w.pixel = qn_ne(image, 0) * qn_dtype_bytes(c->dst[0]->dtype);
     return w;
 }
 
@@ -70,7 +70,7 @@ int QN_K(win_unpart)(const qn_call *c, qn_cpu_step *s) {
 
 static void run_get_rel_pos(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     const qn_tensor *y = c->dst[0];
-    int64_t keys = qn_ne(y, 1), queries = qn_ne(y, 2), row = qn_ne(y, 0) * qn_op_dtype_bytes(y->dtype);
+    int64_t keys = qn_ne(y, 1), queries = qn_ne(y, 2), row = qn_ne(y, 0) * qn_dtype_bytes(y->dtype);
     (void)phase;
     int64_t first = qn_cpu_cut(queries, s->parts[0], part), end = qn_cpu_cut(queries, s->parts[0], part + 1);
     for (int64_t q = first; q < end; q++) {
@@ -86,7 +86,7 @@ static void run_get_rel_pos(const qn_call *c, const qn_cpu_step *s, int phase, i
 int QN_K(get_rel_pos)(const qn_call *c, qn_cpu_step *s) {
     const qn_tensor *y = c->dst[0];
     if (qn_tensor_count(y) == 0 || !qn_cpu_is_dense(y) || !qn_cpu_is_dense(c->src[0])) return 0;
-    double row = (double)(qn_ne(y, 0) * qn_op_dtype_bytes(y->dtype));
+    double row = (double)(qn_ne(y, 0) * qn_dtype_bytes(y->dtype));
     return qn_cpu_by_rows(s, "get_rel_pos rows", run_get_rel_pos, qn_ne(y, 2), 2 * row * (double)qn_ne(y, 1), 0);
 }
 

@@ -144,7 +144,7 @@ void qn_quant_keep(const qn_quant_type *t, const uint8_t *rows, int64_t step, in
     qn_quant_chunk chunk;
     if (!t->kept) qn_quant_pack(t, rows, step, n, blocks, panel);
     else
-        for (int64_t b = 0, size = qn_dtype_describe((qn_dtype)t->dtype)->bytes; b < blocks; b++) {
+        for (int64_t b = 0, size = qn_dtype_bytes(t->dtype); b < blocks; b++) {
             qn_quant_pack(t, rows + b * size, step, n, 1, raw);
             t->unpack(raw, QN_CHUNK, &chunk);
             t->kept->keep(t->kept, raw, &chunk, panel + b * t->kept->bytes * QN_PANEL);

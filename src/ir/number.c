@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "tensor/dtype.h"
 #include "tensor/half.h"
 
 int qn_ir_number_is(qn_dtype dtype) {
@@ -118,7 +119,7 @@ int qn_ir_number_parse(qn_dtype dtype, const char *text, size_t n, void *element
 static int format_float(qn_dtype dtype, const void *element, char *text) {
     double v = load_float(dtype, element);
     char back[8], point = decimal_point();
-    size_t bytes = (size_t)qn_dtype_describe(dtype)->bytes;
+    size_t bytes = (size_t)qn_dtype_bytes(dtype);
     int whole = v > -1e7 && v < 1e7 && v == (double)(int64_t)v; /* 65504 in f16 is not to read 6.55e+04 */
     for (int digits = whole ? 7 : 1; digits <= 17; digits++) {
         int n = isnan(v) ? snprintf(text, QN_NUMBER_ROOM, "nan") : snprintf(text, QN_NUMBER_ROOM, "%.*g", digits, v);
@@ -134,7 +135,7 @@ int qn_ir_number_format(qn_dtype dtype, const void *element, char *text) {
     if (!qn_ir_number_is(dtype)) return 0;
     if (is_float(dtype)) return format_float(dtype, element, text);
     int64_t v = 0;
-    uint32_t bytes = (uint32_t)qn_dtype_describe(dtype)->bytes;
+    uint32_t bytes = (uint32_t)qn_dtype_bytes(dtype);
     for (uint32_t i = 0; i < bytes; i++) v |= (int64_t)((uint64_t)((const unsigned char *)element)[i] << 8 * i);
     if (lowest[dtype] < 0 && bytes < 8 && v > highest[dtype]) v -= (int64_t)1 << 8 * bytes;
     snprintf(text, QN_NUMBER_ROOM, "%lld", (long long)v);

@@ -3,6 +3,7 @@
 
 #include "ir/number.h"
 #include "ir/qir.h"
+#include "tensor/dtype.h"
 
 enum { WRITE_BYTES = 4096, MOST_NUMBERS = 64 };
 
@@ -125,7 +126,7 @@ static void put_base64(printer *p, const unsigned char *data, size_t n) {
 static void put_data(printer *p, qn_dtype dtype, const qn_ir_constant *c) {
     char text[QN_NUMBER_ROOM];
     const char *data = c->data;
-    size_t each = (size_t)qn_dtype_describe(dtype)->bytes, n = c->bytes / each;
+    size_t each = (size_t)qn_dtype_bytes(dtype), n = c->bytes / each;
     int as_numbers = qn_ir_number_is(dtype) && n > 0 && n <= MOST_NUMBERS;
     for (size_t i = 0; as_numbers && i < n; i++) as_numbers = qn_ir_number_format(dtype, data + i * each, text);
     if (!as_numbers) put_base64(p, c->data, c->bytes);

@@ -212,7 +212,7 @@ qn_status qn_ref_logic(const qn_call *c) {
 qn_status qn_ref_where(const qn_call *c) {
     const qn_tensor *to = c->dst[0];
     qn_tensor cond = qn_op_stretch(c->src[0], to), x = qn_op_stretch(c->src[1], to), y = qn_op_stretch(c->src[2], to);
-    size_t bytes = (size_t)qn_op_dtype_bytes(to->dtype);
+    size_t bytes = (size_t)qn_dtype_bytes(to->dtype);
     double run[QN_RUN];
     qn_rows it;
     for (qn_rows_begin(&it, to->rank, to->shape); it.live; qn_rows_next(&it)) {

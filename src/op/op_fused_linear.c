@@ -205,7 +205,7 @@ qn_status qn_ref_linear_glu(const qn_call *c) {
     for (qn_rows_begin(&it, y->rank, y->shape); it.live; qn_rows_next(&it)) {
         qn_tensor to = row_vector(y, qn_row(&it, y)), second = to, from = row_vector(x, qn_ne(x, 0) ? qn_row(&it, x) : x->data);
         second.data = c->workspace;
-        second.stride[0] = qn_dtype_describe((qn_dtype)y->dtype)->bytes;
+        second.stride[0] = qn_dtype_bytes(y->dtype);
         const qn_tensor *src[QN_MAX_SRC] = {&to, &second}, *dst[QN_MAX_DST] = {&to};
         qn_call glu = {QN_OP_glu, c->subop, 2, 1, src, dst, &gate, NULL};
         QN_TRY(multiply(&from, c->src[1], at->transpose_w, &to));
@@ -229,7 +229,7 @@ qn_status qn_ref_glu_mul_mat_id(const qn_call *c) {
             int64_t own = u % qn_ne(a, 1), e = qn_index4(ids, 0, 0, t, u);
             qn_tensor left = row_vector(a, qn_row4(a, 0, t, own)), right = row_vector(b, qn_row4(b, 0, t, own)), gated = left;
             gated.data = c->workspace;
-            gated.stride[0] = qn_dtype_describe((qn_dtype)a->dtype)->bytes;
+            gated.stride[0] = qn_dtype_bytes(a->dtype);
             const qn_tensor *src[QN_MAX_SRC] = {&left, &right}, *dst[QN_MAX_DST] = {&gated};
             qn_call glu = {QN_OP_glu, c->subop, 2, 1, src, dst, &gate, NULL};
             if (qn_ne(a, 0)) QN_TRY(qn_ref_glu(&glu));

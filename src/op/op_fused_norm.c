@@ -112,7 +112,7 @@ qn_status qn_ref_rms_norm_add(const qn_call *c) {
 qn_status qn_ref_rms_norm_gate(const qn_call *c) {
     const qn_attr_rms_norm_gate *at = c->attr;
     const qn_tensor *y = c->dst[0], *z = c->src[1];
-    int64_t each = qn_dtype_describe((qn_dtype)z->dtype)->bytes;
+    int64_t each = qn_dtype_bytes(z->dtype);
     double a[QN_RUN], b[QN_RUN];
     qn_rows it;
     QN_TRY(norm_into(y, c->src[0], given(c, 2), at->eps));

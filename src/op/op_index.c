@@ -133,7 +133,7 @@ static qn_tensor without_axes(const qn_tensor *t, int rank, int k, int n, int64_
     qn_tensor s = *t;
     s.rank = rank > n ? rank - n : 1;
     s.shape[0] = 1; /* when no axis is left */
-    s.stride[0] = qn_op_dtype_bytes(t->dtype);
+    s.stride[0] = qn_dtype_bytes(t->dtype);
     s.offset += offset;
     for (int j = 0; j < rank - n; j++) {
         int from = j < k ? j : j + n;
@@ -216,7 +216,7 @@ qn_status qn_ref_scatter_add(const qn_call *c) {
 qn_status qn_ref_gather_along(const qn_call *c) {
     int k = qn_op_axis(((const qn_attr_gather_along *)c->attr)->axis, c->src[0]->rank);
     qn_tensor a = qn_op_lanes(c->src[0], k), idx = qn_op_lanes(c->src[1], k), y = qn_op_lanes(c->dst[0], k);
-    size_t bytes = (size_t)qn_op_dtype_bytes(a.dtype);
+    size_t bytes = (size_t)qn_dtype_bytes(a.dtype);
     qn_rows it;
     for (qn_rows_begin(&it, QN_MAX_RANK, idx.shape); it.live; qn_rows_next(&it)) {
         const char *from = qn_row(&it, &a), *at = qn_row(&it, &idx);
@@ -321,7 +321,7 @@ static void choose(const ranked *r, int64_t *heap, int64_t k, int64_t n) {
 qn_status qn_ref_top_k_pairs(const qn_call *c) {
     const qn_tensor *x = c->src[0], *values = c->dst[0], *indices = c->dst[1];
     int64_t k = qn_ne(values, 0), *heap = c->workspace;
-    size_t bytes = (size_t)qn_op_dtype_bytes(x->dtype);
+    size_t bytes = (size_t)qn_dtype_bytes(x->dtype);
     qn_rows it;
     for (qn_rows_begin(&it, x->rank, x->shape); it.live; qn_rows_next(&it)) {
         ranked r = {x, qn_row(&it, x)};

@@ -124,7 +124,7 @@ qn_status qn_infer_transpose(qn_infer_call *c) {
     d[rank - 2] = qn_ne(a, 0);
     d[rank - 1] = qn_ne(a, 1);
     c->view_stride[rank - 2] = qn_nb(a, 0);
-    c->view_stride[rank - 1] = a->rank < 2 ? qn_op_dtype_bytes(a->dtype) : qn_nb(a, 1);
+    c->view_stride[rank - 1] = a->rank < 2 ? qn_dtype_bytes(a->dtype) : qn_nb(a, 1);
     c->view_offset = a->offset;
     return qn_out_shape(c, 0, a->dtype, rank, d);
 }

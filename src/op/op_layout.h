@@ -8,9 +8,6 @@
 /* Entry for the k-th axis from the end of a list that has one entry per axis; 0 beyond it or when the list is empty. */
 static inline int64_t qn_op_dims_at(const qn_dims *list, int k) { return k < list->rank ? list->d[list->rank - 1 - k] : 0; }
 
-/* Bytes of one element, or of one block. */
-static inline int64_t qn_op_dtype_bytes(uint32_t dtype) { return qn_dtype_describe((qn_dtype)dtype)->bytes; }
-
 /* Whether an op runs in place: the guard has seen to it that tensors that start at one address are one, or empty. */
 static inline int qn_op_in_place(const qn_tensor *y, const qn_tensor *a) {
     return (uintptr_t)y->data + (uintptr_t)y->offset == (uintptr_t)a->data + (uintptr_t)a->offset;

@@ -6,7 +6,7 @@
 
 void qn_op_copy_mapped(const qn_tensor *y, const qn_tensor *a, qn_op_axis_map map, const void *p) {
     qn_tensor to = qn_op_tensor_widen(y), from = qn_op_tensor_widen(a);
-    size_t bytes = (size_t)qn_op_dtype_bytes(y->dtype);
+    size_t bytes = (size_t)qn_dtype_bytes(y->dtype);
     int last = QN_MAX_RANK - 1;
     qn_rows it;
     for (qn_rows_begin(&it, to.rank, to.shape); it.live; qn_rows_next(&it)) {

@@ -38,7 +38,7 @@ typedef kept (*keep_fn)(int64_t row, int64_t n, const void *attr);
 static void mask(const qn_call *c, keep_fn keep, double blank) {
     qn_tensor y = qn_op_tensor_widen(c->dst[0]), a = qn_op_tensor_widen(c->src[0]);
     int64_t to = qn_nb(&y, 0), from = qn_nb(&a, 0);
-    size_t bytes = (size_t)qn_op_dtype_bytes(y.dtype);
+    size_t bytes = (size_t)qn_dtype_bytes(y.dtype);
     qn_rows it;
     for (qn_rows_begin(&it, y.rank, y.shape); it.live; qn_rows_next(&it)) {
         char *out = qn_row(&it, &y);
@@ -89,7 +89,7 @@ qn_status qn_ref_tri(const qn_call *c) {
 
 qn_status qn_ref_diag(const qn_call *c) {
     qn_tensor y = qn_op_tensor_widen(c->dst[0]), a = qn_op_tensor_widen(c->src[0]);
-    size_t bytes = (size_t)qn_op_dtype_bytes(y.dtype);
+    size_t bytes = (size_t)qn_dtype_bytes(y.dtype);
     int along = QN_MAX_RANK - 2;
     qn_rows it;
     a.shape[along] = y.shape[along]; /* every row of y comes from the one row of a */
@@ -108,7 +108,7 @@ qn_status qn_ref_diag(const qn_call *c) {
 void qn_vjp_diag(qn_vjp_call *v) {
     qn_shape s = qn_shape_of(v, v->grad[0]);
     if (!v->want[0] || v->status != QN_OK) return;
-    int64_t d[QN_MAX_RANK], stride[QN_MAX_RANK], n = qn_sd(&s, 0), bytes = qn_op_dtype_bytes(s.dtype), step = bytes;
+    int64_t d[QN_MAX_RANK], stride[QN_MAX_RANK], n = qn_sd(&s, 0), bytes = qn_dtype_bytes(s.dtype), step = bytes;
     for (int i = s.rank - 1; i >= 0; i--) {
         d[i] = s.d[i];
         stride[i] = step;

@@ -34,7 +34,7 @@ static int nearer(const double *d, int64_t i, int64_t j) {
 qn_status qn_ref_knn(const qn_call *c) {
     const qn_tensor *pairs = c->src[0], *ids = c->dst[0], *distances = c->dst[1];
     int64_t n = qn_ne(pairs, 0), k = qn_ne(ids, 0);
-    size_t bytes = (size_t)qn_dtype_describe((qn_dtype)pairs->dtype)->bytes;
+    size_t bytes = (size_t)qn_dtype_bytes(pairs->dtype);
     double *d = c->workspace;
     qn_rows it;
     for (qn_rows_begin(&it, pairs->rank, pairs->shape); it.live; qn_rows_next(&it)) {

@@ -166,7 +166,7 @@ static qn_val mirrored(qn_vjp_call *v, qn_val g, int64_t start, int64_t n, int64
     qn_shape s = qn_shape_of(v, g);
     if (v->status != QN_OK) return QN_VAL_NONE;
     qn_attr_pad pad = qn_attr_pad_default();
-    int64_t stride[QN_MAX_RANK], bytes = qn_op_dtype_bytes(s.dtype), step = bytes;
+    int64_t stride[QN_MAX_RANK], bytes = qn_dtype_bytes(s.dtype), step = bytes;
     for (int i = s.rank - 1; i >= 0; i--) {
         stride[i] = step;
         step *= s.d[i] ? s.d[i] : 1;

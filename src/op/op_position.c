@@ -275,7 +275,7 @@ qn_status qn_ref_timestep_embedding(const qn_call *c) {
 /* y[q,k,:] = a[q - k + kh - 1,:], bits and all. */
 qn_status qn_ref_get_rel_pos(const qn_call *c) {
     const qn_tensor *a = c->src[0], *y = c->dst[0];
-    size_t bytes = (size_t)qn_dtype_describe((qn_dtype)a->dtype)->bytes;
+    size_t bytes = (size_t)qn_dtype_bytes(a->dtype);
     if (qn_tensor_count(y) == 0) return QN_OK;
     for (int64_t q = 0; q < qn_ne(y, 2); q++)
         for (int64_t k = 0; k < qn_ne(y, 1); k++)

@@ -6,6 +6,7 @@
 
 #include "op/op.h"
 #include "tensor/convert.h"
+#include "tensor/dtype.h"
 
 enum { QN_RUN = 256 }; /* elements a reference keeps on the stack at a time: one block of the largest block type */
 

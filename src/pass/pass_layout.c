@@ -4,6 +4,7 @@
  * one packed tensor); and where an op refuses strides, one copy is made for all who refuse, of the sources it refuses only. */
 #include "pass/facts.h"
 #include "pass/terms.h"
+#include "tensor/dtype.h"
 
 typedef struct layouts {
     qn_pass_run *run;
@@ -78,7 +79,7 @@ static int reshape_strides(const qn_tensor *t, const qn_dims *to, int64_t *strid
         i = i_end;
         k = k_end;
     }
-    for (; k < to->rank; k++) stride[k] = qn_dtype_describe((qn_dtype)t->dtype)->bytes;
+    for (; k < to->rank; k++) stride[k] = qn_dtype_bytes(t->dtype);
     return 1;
 }
 

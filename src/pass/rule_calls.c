@@ -378,7 +378,7 @@ CALL(turning) {
     const qn_ir_value *s = value_of(m, arg);
     if (s->kind != QN_VALUE_CONSTANT || s->shape.rank != 1 || s->shape.d[0] > QN_TURBO_WIDTH) return 0;
     const char *data = m->g->constants.at[s->data].data;
-    int bytes = qn_dtype_describe((qn_dtype)s->shape.dtype)->bytes;
+    int64_t bytes = qn_dtype_bytes(s->shape.dtype);
     for (int64_t i = 0; i < s->shape.d[0]; i++)
         if (qn_load_one((qn_dtype)s->shape.dtype, data + i * bytes) != qn_op_turbo_sign(i)) return 0;
     return 1;

@@ -3,6 +3,7 @@
 #include "pass/terms.h"
 
 #include "tensor/convert.h"
+#include "tensor/dtype.h"
 
 typedef struct builder {
     const qn_match *m;
@@ -54,7 +55,7 @@ static int fill_record(const builder *b, const qn_term *t, char *record) {
 static int build_numbers(const builder *b, const qn_term *t, qn_val *out) {
     const qn_match *m = b->m;
     qn_dtype dtype = (qn_dtype)m->g->values.at[m->g->nodes.at[m->node[0]].out].shape.dtype;
-    int64_t n = t->n_attr, each = qn_dtype_describe(dtype)->bytes;
+    int64_t n = t->n_attr, each = qn_dtype_bytes(dtype);
     char bytes[QN_RULE_ATTRS * sizeof(double)];
     qn_rule_value v;
     if (!qn_is_float(dtype)) return 0;

@@ -140,7 +140,7 @@ int qn_can_convert(qn_dtype from, qn_dtype to) {
 
 /* Integers go through int64, not through double: past 2^53 a double would lose their low bits. */
 static void convert_ints(qn_dtype from, const char *src, qn_dtype to, char *dst, int64_t n) {
-    int64_t step_from = qn_dtype_describe(from)->bytes, step_to = qn_dtype_describe(to)->bytes;
+    int64_t step_from = qn_dtype_bytes(from), step_to = qn_dtype_bytes(to);
     static const int64_t low[QN_DTYPE_COUNT] = {[QN_DTYPE_I8] = INT8_MIN, [QN_DTYPE_I16] = INT16_MIN, [QN_DTYPE_I32] = INT32_MIN};
     static const int64_t high[QN_DTYPE_COUNT] = {
         [QN_DTYPE_I8] = INT8_MAX,   [QN_DTYPE_U8] = UINT8_MAX,   [QN_DTYPE_I16] = INT16_MAX,

@@ -6,4 +6,7 @@
 
 extern const qn_dtype_info qn_tensor_dtypes[QN_DTYPE_COUNT];
 
+/* Bytes of one element, or of one block. */
+static inline int64_t qn_dtype_bytes(uint32_t dtype) { return qn_tensor_dtypes[dtype].bytes; }
+
 #endif

@@ -123,7 +123,7 @@ qn_status qn_layout_check_distinct(const qn_tensor *t, qn_layout_fault *f) {
         for (; at > 0 && llabs(t->stride[axis[at - 1]]) > llabs(t->stride[i]); at--) axis[at] = axis[at - 1];
         axis[at] = i;
     }
-    int64_t need = qn_tensor_dtypes[t->dtype].bytes; /* bytes taken by one step of the axes seen so far */
+    int64_t need = qn_dtype_bytes(t->dtype); /* bytes taken by one step of the axes seen so far */
     for (int k = 0; k < n; k++) {
         int i = axis[k];
         int64_t stride = llabs(t->stride[i]), steps = steps_of(t, i);
@@ -136,7 +136,7 @@ qn_status qn_layout_check_distinct(const qn_tensor *t, qn_layout_fault *f) {
 /* Whether elements i of a and j of b can share bytes, the strides being equal: i - j must add up to the gap between the two
  * views. Axes nest, so on each axis, largest stride first, only two differences can still be made good by the axes left. */
 static int can_meet(const qn_tensor *a, const qn_tensor *b, const int *order, int left, int64_t gap) {
-    if (left == 0) return llabs(gap) < qn_tensor_dtypes[a->dtype].bytes;
+    if (left == 0) return llabs(gap) < qn_dtype_bytes(a->dtype);
     int64_t stride = a->stride[order[0]], na = steps_of(a, order[0]), nb = steps_of(b, order[0]);
     int64_t low = gap / stride - (gap % stride < 0);
     for (int64_t by = low; by <= low + 1; by++)

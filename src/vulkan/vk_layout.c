@@ -30,6 +30,11 @@ qn_vk_type qn_vk_type_of(uint32_t dtype) {
     }
 }
 
+qn_vk_type qn_vk_word_of(uint32_t dtype) {
+    int64_t bytes = qn_dtype_bytes(dtype);
+    return bytes == 1 ? QN_VK_RAW8 : bytes == 2 ? QN_VK_RAW16 : bytes == 4 ? QN_VK_RAW32 : QN_VK_RAW64;
+}
+
 qn_vk_type qn_vk_block_type_of(uint32_t dtype) {
     switch (dtype) {
     case QN_DTYPE_Q4_0: return QN_VK_Q4_0;
@@ -69,9 +74,7 @@ int qn_vk_apart(const qn_vk_pack *p, const qn_tensor *a, const qn_tensor *y) {
     return p->asks || qn_vk_address(p, a) != qn_vk_address(p, y);
 }
 
-static int64_t element_stride(const qn_tensor *t, int k) {
-    return qn_ne(t, k) > 1 ? qn_nb(t, k) / qn_dtype_describe((qn_dtype)t->dtype)->bytes : 0;
-}
+static int64_t element_stride(const qn_tensor *t, int k) { return qn_ne(t, k) > 1 ? qn_nb(t, k) / qn_dtype_bytes(t->dtype) : 0; }
 
 static qn_status narrow(qn_vk_pack *p, int64_t stride, int32_t *out) {
     if (stride > INT32_MAX || stride < -INT32_MAX) return qn_vk_refuse(p, "a stride is beyond 2^31 elements");

@@ -2,6 +2,7 @@
 #ifndef QN_VULKAN_VK_LAYOUT_H
 #define QN_VULKAN_VK_LAYOUT_H
 
+#include "tensor/dtype.h"
 #include "vulkan/vk.h"
 
 enum { QN_VK_AXES = 4, QN_VK_OPERANDS = 16 };
@@ -57,6 +58,8 @@ qn_status qn_vk_pack_sum_first(qn_vk_pack *p, const qn_tensor *x, const qn_tenso
 
 /* The kernels' word for a dtype they can compute with; QN_VK_NO_TYPE for others. */
 qn_vk_type qn_vk_type_of(uint32_t dtype);
+/* What elements of a dtype move as, where nothing is computed. */
+qn_vk_type qn_vk_word_of(uint32_t dtype);
 /* The same for block types, which only some kernels read. */
 qn_vk_type qn_vk_block_type_of(uint32_t dtype);
 /* Stride in bytes of the k-th axis from the end, for those. */

@@ -147,10 +147,9 @@ qn_status qn_vk_pack_glu(qn_vk_pack *p, uint32_t fn) {
 /* Equal dtypes move as words. Integers wider than a float's fraction would round twice on the way to halves, or not fit. */
 static qn_status copy_types(qn_vk_pack *p, const qn_tensor *a, const qn_tensor *y) {
     qn_vk_spec *s = &p->out->spec;
-    int32_t bytes = qn_dtype_describe((qn_dtype)a->dtype)->bytes;
     if (qn_is_block(a->dtype) || qn_is_block(y->dtype)) return qn_vk_refuse(p, "no kernel for block types");
     if (a->dtype == y->dtype) {
-        s->type_a = s->type_y = bytes == 1 ? QN_VK_RAW8 : bytes == 2 ? QN_VK_RAW16 : bytes == 4 ? QN_VK_RAW32 : QN_VK_RAW64;
+        s->type_a = s->type_y = qn_vk_word_of(a->dtype);
         return QN_OK;
     }
     s->type_a = qn_vk_type_of(a->dtype);

@@ -28,7 +28,7 @@ static qn_status fold_run(qn_vk_pack *p, int n, operand *list, int operands, uin
         int64_t extent_k = qn_ne(list[0].t, list[0].first + k);
         if (extent_k == 1) continue;
         for (int o = 0; o < operands; o++) {
-            int64_t bytes = qn_dtype_describe((qn_dtype)list[o].t->dtype)->bytes;
+            int64_t bytes = qn_dtype_bytes(list[o].t->dtype);
             int64_t s = qn_ne(list[o].t, list[o].first + k) > 1 ? qn_nb(list[o].t, list[o].first + k) / bytes : 0;
             if (all == 1) step[o] = s;
             else if (s != step[o] * all) return qn_vk_refuse(p, "its axes do not lie behind one another");
@@ -47,11 +47,6 @@ static qn_status index_type(qn_vk_pack *p, const qn_tensor *idx, uint32_t *type)
     if (idx->dtype != QN_DTYPE_I32 && idx->dtype != QN_DTYPE_U32 && idx->dtype != QN_DTYPE_I64)
         return qn_vk_refuse(p, "no kernel for this dtype of its indices");
     return QN_OK;
-}
-
-static uint32_t word_type(const qn_tensor *t) {
-    int32_t bytes = qn_dtype_describe((qn_dtype)t->dtype)->bytes;
-    return bytes == 1 ? QN_VK_RAW8 : bytes == 2 ? QN_VK_RAW16 : bytes == 4 ? QN_VK_RAW32 : QN_VK_RAW64;
 }
 
 /* ---- Slices */
@@ -106,7 +101,7 @@ qn_status qn_vk_pack_gather(qn_vk_pack *p, uint32_t fn) {
     index_block b;
     if (qn_is_block(table->dtype)) return qn_vk_refuse(p, "no kernel for block types");
     QN_TRY(fill_block(p, &(slices){table, p->step->dst[0], idx, k, idx->rank, 0}, &b));
-    p->out->spec.type_a = word_type(table);
+    p->out->spec.type_a = qn_vk_word_of(table->dtype);
     return finish(p, &b, fn);
 }
 
@@ -229,7 +224,7 @@ qn_status qn_vk_pack_gather_along(qn_vk_pack *p, uint32_t fn) {
     int k = qn_op_axis(((const qn_attr_gather_along *)p->step->attr)->axis, p->step->src[0]->rank);
     qn_tensor a = qn_op_lanes(p->step->src[0], k), idx = qn_op_lanes(p->step->src[1], k), y = qn_op_lanes(p->step->dst[0], k);
     (void)fn;
-    p->out->spec.type_a = word_type(&a);
+    p->out->spec.type_a = qn_vk_word_of(a.dtype);
     QN_TRY(walk_along(p, &idx, &a, &idx, &y));
     return along_numbers(p, qn_ne(&a, 0));
 }

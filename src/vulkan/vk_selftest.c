@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "tensor/convert.h"
+#include "tensor/dtype.h"
 #include "vulkan/vk.h"
 
 enum { SOURCES = 2, PART = 32768, ARENA = (SOURCES + 1) * PART };
@@ -47,7 +48,7 @@ typedef struct bench {
 
 /* Values in [-2, 2), the same every time, of so many bits; small indices for integers. */
 static void fill(const qn_tensor *t, char *base, uint32_t seed, int bits) {
-    int64_t n = qn_tensor_count(t), step = qn_dtype_describe((qn_dtype)t->dtype)->bytes;
+    int64_t n = qn_tensor_count(t), step = qn_dtype_bytes(t->dtype);
     for (int64_t i = 0; i < n; i++) {
         seed = seed * 1664525u + 1013904223u;
         double v = t->dtype == QN_DTYPE_I32 ? (double)(seed >> 8) * 0x1p-24 * 9
@@ -111,7 +112,7 @@ static void run_reference(bench *b, const trial *x, int n_src) {
 
 static qn_status compare(const bench *b, const trial *x, qn_error *error) {
     const qn_tensor *y = &b->tensors[SOURCES];
-    int64_t n = qn_tensor_count(y), step = qn_dtype_describe((qn_dtype)y->dtype)->bytes;
+    int64_t n = qn_tensor_count(y), step = qn_dtype_bytes(y->dtype);
     for (int64_t i = 0; i < n; i++) {
         double want = qn_load_one((qn_dtype)y->dtype, b->host + (uintptr_t)y->data + i * step);
         double have = qn_load_one((qn_dtype)y->dtype, b->back + (uintptr_t)y->data + i * step);
