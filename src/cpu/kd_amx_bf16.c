@@ -495,6 +495,7 @@ void qn_bf16_run(const qn_bf16_product *p, const qn_bf16_unit *u, int64_t part) 
     qn_bf16_range ranges[PANELS];
     int64_t across = u->end - u->panel, all = p->panels * p->matrices;
     cut k = cut_of(p, u);
+    tile_shapes before = tile_before();
     if (p->packed)
         memcpy(ranges, p->packed + all * panel_bytes(p) + (u->matrix * p->panels + u->panel) * (int64_t)sizeof *ranges,
                (size_t)across * sizeof *ranges);
@@ -507,7 +508,7 @@ void qn_bf16_run(const qn_bf16_product *p, const qn_bf16_unit *u, int64_t part) 
             fetch(p, u, &k, group, c, slot + sums_bytes(p), ranges, &t);
             multiply(&t, &k, group);
         }
-    tile_end();
+    tile_end(&before);
     qn_bf16_range joined = ranges[0];
     for (int64_t i = 1; i < across; i++) joined = join(joined, ranges[i]);
     for (int j = 0; j < u->n; j++) finish_row(p, u, &k, j, ranges, joined, slot);

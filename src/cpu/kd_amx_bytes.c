@@ -177,6 +177,7 @@ static void run_matmul(const qn_call *c, const qn_cpu_step *s, int phase, int64_
     int64_t i = qn_cpu_cut(all, s->parts[phase], part), end = qn_cpu_cut(all, s->parts[phase], part + 1);
     void *own = (char *)c->workspace + qn_bytes_lines((int64_t)side_bytes(&b, m)), *packed = s->packed ? (void *)s->packed : own;
     side rows = side_at(&b, c->workspace, m, b.x_zero), columns = side_at(&b, packed, n, b.w_zero);
+    tile_shapes before = tile_before();
     if (phase == 2) begin();
     for (; i < end; i++) {
         if (phase == 0) lay_row(&b, c->src[0]->dtype, i < m ? qn_at(c->src[0], i * b.k) : NULL, i, &rows);
@@ -186,7 +187,7 @@ static void run_matmul(const qn_call *c, const qn_cpu_step *s, int phase, int64_
             matmul_unit(&b, tile, tile + TALL < tiles ? tile + TALL : tiles, i % pairs, &rows, &columns);
         }
     }
-    if (phase == 2) tile_end();
+    if (phase == 2) tile_end(&before);
 }
 
 static void pack_matmul(const qn_call *c, const qn_cpu_step *s, void *packed, int64_t part) {
@@ -270,12 +271,13 @@ static void run_conv(const qn_call *c, const qn_cpu_step *s, int phase, int64_t 
     char *weights = s->packed ? (char *)(void *)s->packed : c->workspace;
     char *own = (char *)c->workspace + group_bytes(&v) * (size_t)v.groups +
                 qn_bytes_lines((int64_t)side_bytes(&v.b, SQUARE)) * (size_t)part;
+    tile_shapes before = tile_before();
     if (phase == 1) begin();
     for (; i < end; i++) {
         if (phase == 0 && !s->packed) pack_channel(&v, i, weights);
         else if (phase == 1) conv_unit(&v, i / pairs / v.groups, i / pairs % v.groups, i % pairs, weights, own);
     }
-    if (phase == 1) tile_end();
+    if (phase == 1) tile_end(&before);
 }
 
 static void pack_conv(const qn_call *c, const qn_cpu_step *s, void *packed, int64_t part) {

@@ -92,6 +92,7 @@ void qn_quant_tiles(const qn_quant_type *t, const qn_quant_chunk *w, int panels,
     wholes at __attribute__((aligned(64)));
     int8_t aside[ROWS][QN_CHUNK] __attribute__((aligned(64)));
     int groups = count / t->group;
+    tile_shapes before = tile_before();
     begin(t->group);
     for (int j = 0; j < n; j += ROWS, sums += ROWS * (int64_t)step) {
         block b = block_of(x + j, aside);
@@ -103,5 +104,5 @@ void qn_quant_tiles(const qn_quant_type *t, const qn_quant_chunk *w, int panels,
             else finish_rows(t, &b, w, &at, g, SOME, 0, sums, step);
         }
     }
-    tile_end();
+    tile_end(&before);
 }

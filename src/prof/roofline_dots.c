@@ -39,7 +39,7 @@ __attribute__((target("avxvnni,avx2"))) static float run_avxvnni(long turns) {
 /* Four squares of 16 by 16 sums; 64 products to each. */
 static float run_amx(long turns) {
     enum { SUMS = 4, ROWS = 16, ROW = 64 };
-    tile_shapes s = {.palette = 1};
+    tile_shapes s = {.palette = 1}, before = tile_before();
     uint8_t bytes[ROWS * ROW];
     int32_t sums[ROWS * ROW / 4];
     for (int i = 0; i < ROWS * ROW; i++) bytes[i] = (uint8_t)(i & 1);
@@ -61,7 +61,7 @@ static float run_amx(long turns) {
         TILE_DOT(3, 4, 5);
     }
     TILE_STORE(0, sums, ROW);
-    tile_end();
+    tile_end(&before);
     return (float)sums[0];
 }
 

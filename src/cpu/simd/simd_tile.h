@@ -13,8 +13,18 @@ typedef struct tile_shapes {
     uint8_t rows[16];
 } tile_shapes;
 
+/* The calling convention lets anybody reshape them, but there are libraries that shape the registers of a thread once and then count on it,
+ * and would be killed in the host's thread: so it gets its shapes back. What was in the registers is lost. */
+static inline tile_shapes tile_before(void) {
+    tile_shapes s;
+    __asm__ volatile("sttilecfg %0" : "=m"(s));
+    return s;
+}
 static inline void tile_begin(const tile_shapes *s) { __asm__ volatile("ldtilecfg %0" : : "m"(*s)); }
-static inline void tile_end(void) { __asm__ volatile("tilerelease"); }
+static inline void tile_end(const tile_shapes *before) {
+    if (before->palette) tile_begin(before);
+    else __asm__ volatile("tilerelease");
+}
 
 #define TILE_ZERO(t) __asm__ volatile("tilezero %%tmm" #t : :)
 #define TILE_LOAD(t, p, step) __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t : : "r"(p), "r"((int64_t)(step)) : "memory")
