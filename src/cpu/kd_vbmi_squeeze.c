@@ -159,7 +159,9 @@ INLINE void read_group(reader *r, int g, const spread *to, vf w[2][2]) {
     spaced = _mm512_multishift_epi64_epi8(to->shifts, _mm512_permutexvar_epi8(to->bytes, spaced));
     __m512i exponent = _mm512_permutexvar_epi8(spaced, r->table);
     __mmask64 others = _mm512_cmpeq_epi8_mask(exponent, _mm512_set1_epi8((char)LARGEST));
-    exponent = _mm512_mask_expand_epi8(exponent, others, _mm512_loadu_si512(r->rare));
+    __m512i rare = _mm512_loadu_si512(r->rare);
+    __asm__("" : "+v"(rare)); /* spread on their way from memory, as compilers like it, they take several times as long */
+    exponent = _mm512_mask_expand_epi8(exponent, others, rare);
     r->rare += _mm_popcnt_u64(others);
     __m512i line[2] = {_mm512_unpacklo_epi8(plain, exponent), _mm512_unpackhi_epi8(plain, exponent)};
     QN_UNROLL
