@@ -216,16 +216,23 @@ static int over_source(qc_built *b, int s, qc_fault *f) {
     return QC_FAULT_TRY;
 }
 
-/* All of a source's bytes, but not as that source: only where running in place is not declared. */
+/* The destination begins with the source's first element: only where running in place is not declared. A layout with gaps may lie in another's,
+ * so that the same buffer alone is no overlap. */
 static int on_source(qc_built *b, int s, qc_fault *f) {
     const qn_op_info *info = qn_op_describe(b->c->op);
     qn_tensor *x = &b->src[s], *y = &b->dst[0];
     uint32_t flags = info->src[s].flags;
     if (!b->request.src[s] || (flags & (QN_SLOT_SHAPE | QN_SLOT_STATE | QN_SLOT_IN_PLACE))) return QC_FAULT_SKIP;
-    if ((info->src[0].flags & QN_SLOT_STATE) || qn_tensor_count(x) < 1 || qn_tensor_count(y) < 1 || y->size > x->size)
-        return QC_FAULT_SKIP;
-    y->data = x->data;
-    y->size = x->size;
+    if ((info->src[0].flags & QN_SLOT_STATE) || qn_tensor_count(x) < 1 || qn_tensor_count(y) < 1) return QC_FAULT_SKIP;
+    if (x->offset % unit_of(y)) return QC_FAULT_SKIP;
+    int64_t before = (y->offset + 63) / 64 * 64; /* what y reaches in front of its first element */
+    size_t bytes = (size_t)before + (size_t)x->size + (size_t)y->size;
+    char *both = qc_alloc(bytes, 64);
+    if (!both) return QC_FAULT_SKIP;
+    memcpy(both + before, x->data, (size_t)x->size);
+    x->data = y->data = both;
+    x->size = y->size = bytes;
+    y->offset = x->offset += before;
     qc_want(f, QN_INVALID, QN_ARG_DEST, 0, "destination on a source that is not to be overwritten");
     qc_because(f, QN_REASON_ALIAS_SOURCE);
     return QC_FAULT_TRY;
