@@ -40,10 +40,15 @@ INLINE void one_line(int rows, int vectors, const float *a, const float *b, vf s
 #endif
 }
 
-/* Sums go on from `from`, a tile by itself, or begin at 0 when that is NULL. `further` is what the caches should have next, and the sums
- * of the next tile, which lie behind those of this one. */
+/* What the caches should have next: `lines` of it for every four of a tile. */
+typedef struct ahead {
+    const char *at;
+    int lines;
+} ahead;
+
+/* Sums go on from `from`, a tile by itself, or begin at 0 when that is NULL. The sums of the next tile lie behind those of this one. */
 INLINE void tile(int rows, int vectors, int depth, const float *a, const float *b, const float *from, float *to, int64_t step,
-                 const char *further) {
+                 ahead next) {
     const int sums = TILE_M * TILE_N * 4; /* bytes */
     vf sum[TILE_M][TILE_V];
     QN_UNROLL
@@ -52,8 +57,8 @@ INLINE void tile(int rows, int vectors, int depth, const float *a, const float *
         for (int v = 0; v < vectors; v++) sum[i][v] = from ? vf_load(from + i * TILE_N + v * VF_N) : vf_zero();
     }
     int p = 0;
-    for (; p + 4 <= depth; p += 4, a += 4 * rows, b += 4 * TILE_N, further += LINE) {
-        __builtin_prefetch(further, 0, 2);
+    for (; p + 4 <= depth; p += 4, a += 4 * rows, b += 4 * TILE_N) {
+        for (int i = 0; i < next.lines; i++, next.at += LINE) __builtin_prefetch(next.at, 0, 2);
         if (from && p < 4 * sums / LINE) __builtin_prefetch((const char *)from + sums + p * (LINE / 4), 0, 3);
         QN_UNROLL
         for (int q = 0; q < 4; q++) one_line(rows, vectors, a + q * rows, b + q * TILE_N, sum);
@@ -66,13 +71,12 @@ INLINE void tile(int rows, int vectors, int depth, const float *a, const float *
     }
 }
 
-typedef void (*tile_fn)(int depth, const float *a, const float *b, const float *from, float *to, int64_t step,
-                        const char *further);
+typedef void (*tile_fn)(int depth, const float *a, const float *b, const float *from, float *to, int64_t step, ahead next);
 
 #define TILE(rows, vectors)                                                                                                    \
     static void tile_##rows##_##vectors(int depth, const float *a, const float *b, const float *from, float *to, int64_t step, \
-                                        const char *further) {                                                                 \
-        tile(rows, vectors, depth, a, b, from, to, step, further);                                                             \
+                                        ahead next) {                                                                          \
+        tile(rows, vectors, depth, a, b, from, to, step, next);                                                                \
     }
 #define TILES_4(v) TILE(1, v) TILE(2, v) TILE(3, v) TILE(4, v)
 #define NAMES_4(v) tile_1_##v, tile_2_##v, tile_3_##v, tile_4_##v
@@ -192,6 +196,17 @@ static void cut_units(const qn_gemm *g, qn_gemm_cut *cut, int64_t batches, doubl
     }
 }
 
+/* All units alike: one that is a remainder leaves a thread waiting for the whole one of another. And no more rows of them than it takes, for
+ * each goes through all of a shared B. */
+static void even_units(const qn_gemm *g, qn_gemm_cut *cut, int64_t batches, double want) {
+    int64_t down = (int64_t)ceil(want / (double)(cut->across * batches)), least_down = ceil_div(g->m, UNIT_M);
+    if (!cut->share_a && down < cut->down) cut->down = down > least_down ? down : least_down;
+    cut->rows = ceil_div(g->m, cut->down);
+    cut->columns = round_up(ceil_div(g->n, cut->across), TILE_N);
+    cut->down = ceil_div(g->m, cut->rows);
+    cut->units = cut->down * cut->across * batches;
+}
+
 qn_gemm_cut qn_gemm_plan(const qn_gemm *g) {
     qn_gemm_cut cut = {.share_a = g->m < g->n};
     int64_t batches = 1, depth = least(g->k, DEPTH);
@@ -208,9 +223,7 @@ qn_gemm_cut qn_gemm_plan(const qn_gemm *g) {
     cut.rows = cut.share_a ? g->m : least(g->m, UNIT_M);
     cut.columns = cut.share_a ? least(round_up(g->n, TILE_N), UNIT_N) : round_up(g->n, TILE_N);
     cut_units(g, &cut, batches, want);
-    /* All units alike: one that is a remainder leaves a thread waiting for the whole one of another. */
-    cut.rows = ceil_div(g->m, cut.down);
-    cut.columns = round_up(ceil_div(g->n, cut.across), TILE_N);
+    even_units(g, &cut, batches, want);
     cut.parts[1] = least(cut.units, 64);
     cut.shared_batches = qn_gemm_side_batches(g, cut.share_a ? g->a_step : g->b_step);
     int64_t along = cut.share_a ? g->m : round_up(g->n, TILE_N);
@@ -280,10 +293,10 @@ void qn_gemm_store_row(const qn_gemm *g, char *to, const float *x, int n) {
 
 /* The last depth of a tile that is not whole, or whose sums are finished or converted. */
 static void tile_aside(const unit *u, tile_fn f, int64_t i, int rows, int64_t j, int columns, const float *a, const float *b,
-                       const float *from, const char *further) {
+                       const float *from, ahead next) {
     const qn_gemm *g = u->g;
     float t[TILE_M * TILE_N];
-    f(u->depth, a, b, from, t, TILE_N, further);
+    f(u->depth, a, b, from, t, TILE_N, next);
     for (int r = 0; r < rows; r++) {
         float *x = t + r * TILE_N;
         if (g->finish) g->finish(g, u->batch, i + r, j, columns, x);
@@ -293,17 +306,23 @@ static void tile_aside(const unit *u, tile_fn f, int64_t i, int rows, int64_t j,
 }
 
 /* Tile number `number` of the unit, at (i, j). */
-static void run_tile(const unit *u, int64_t number, int64_t i, int rows, int64_t j, const float *a, const float *b,
-                     const float *further) {
+static void run_tile(const unit *u, int64_t number, int64_t i, int rows, int64_t j, const float *a, const float *b, ahead next) {
     const qn_gemm *g = u->g;
     int columns = (int)least(u->column + u->columns - j, TILE_N), vectors = (columns + VF_N - 1) / VF_N;
     float *sums = u->sums + number * TILE_M * TILE_N, *from = u->first_k > 0 ? sums : NULL;
     tile_fn f = tiles[vectors - 1][rows - 1];
-    if (u->first_k + u->depth < g->k) f(u->depth, a, b, from, sums, TILE_N, (const char *)further);
+    if (u->first_k + u->depth < g->k) f(u->depth, a, b, from, sums, TILE_N, next);
     else if (qn_gemm_is_plain(g) && !g->finish && !g->store && columns == vectors * VF_N)
-        f(u->depth, a, b, from, (float *)(g->c + u->c_at + i * g->c_row) + j, g->c_row / 4, (const char *)further);
-    else tile_aside(u, f, i, rows, j, columns, a, b, from, (const char *)further);
+        f(u->depth, a, b, from, (float *)(g->c + u->c_at + i * g->c_row) + j, g->c_row / 4, next);
+    else tile_aside(u, f, i, rows, j, columns, a, b, from, next);
 }
+
+/* The shared operand's next panel, so wide, is asked for while so many tiles pass by: all of it, or tiles wait for the last cache, which
+ * with four to a panel of 64 KB took a fifth of the time of 4096^3. */
+static ahead ask_during(const float *next, int wide, int64_t passing) {
+    return (ahead){(const char *)next, (int)ceil_div(wide, 4 * passing)};
+}
+static void ask_on(ahead *next, int depth) { next->at += next->lines * (depth / 4) * LINE; }
 
 /* A panel of the shared operand stays in the first cache while the unit's own pass by; meanwhile its next one is fetched. */
 static void run_shared_rows(const unit *u) {
@@ -313,8 +332,9 @@ static void run_shared_rows(const unit *u) {
     u->g->b.fetch(&u->g->b, u->b_at, u->column, u->columns, u->first_k, u->depth, u->own, TILE_N);
     for (int64_t n = u->panel; n < u->end_panel; n++) {
         int64_t i = panel_first(&s, n);
-        const float *a = shared + i * u->depth, *next = a + s.rows * u->depth;
-        for (int64_t j = 0; j < u->columns; j += TILE_N, next += LINE / 4 * (DEPTH / 4))
+        const float *a = shared + i * u->depth;
+        ahead next = ask_during(a + s.rows * u->depth, s.rows, ceil_div(u->columns, TILE_N));
+        for (int64_t j = 0; j < u->columns; j += TILE_N, ask_on(&next, u->depth))
             run_tile(u, number++, i, s.rows - (n >= s.tall), u->column + j, a, u->own + j * u->depth, next);
     }
 }
@@ -325,8 +345,9 @@ static void run_shared_columns(const unit *u) {
     int64_t number = 0;
     fetch_rows(u->g, &s, 0, s.count, u->a_at, u->row, u->first_k, u->depth, u->own);
     for (int64_t j = u->column; j < u->column + u->columns; j += TILE_N) {
-        const float *b = shared + j * u->depth, *next = b + TILE_N * u->depth;
-        for (int64_t n = 0; n < s.count; n++, next += LINE / 4 * (DEPTH / 4)) {
+        const float *b = shared + j * u->depth;
+        ahead next = ask_during(b + TILE_N * u->depth, TILE_N, s.count);
+        for (int64_t n = 0; n < s.count; n++, ask_on(&next, u->depth)) {
             int64_t i = panel_first(&s, n);
             run_tile(u, number++, u->row + i, s.rows - (n >= s.tall), j, u->own + i * u->depth, b, next);
         }
