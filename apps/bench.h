@@ -2,6 +2,8 @@
 #ifndef QN_APPS_BENCH_H
 #define QN_APPS_BENCH_H
 
+#include <quern/limits.h>
+
 int bench_limits(int argc, char **argv, const char *folder);
 int bench_model(int argc, char **argv, const char *folder); /* argv[0] is the verb: all behind it are flags */
 int bench_ops(int argc, char **argv, const char *folder);
@@ -12,6 +14,21 @@ extern const char bench_limits_help[], bench_ops_help[];
 
 /* bench_trace.c: the analyser on a trace file. */
 int bench_trace(const char *path);
+
+/* bench_limits.c: what the machine gives at best; measured once more when something else was running, and said when that went on.
+ * APP_OK or APP_FAILED, having said why. */
+int bench_measure_limits(const char *who, int milliseconds, qn_limits_all *limits);
+
+/* bench_against.c: a table of before. Reading says what is wrong; free it in any case. Of equal rows the last counts. */
+typedef struct bench_before {
+    const char *path;
+    struct bench_entry *rows; /* NULL: there is no such table */
+    int n;
+} bench_before;
+int bench_before_read(bench_before *before, const char *path);
+double bench_before_ns(const bench_before *before, const char *op, const char *shape, const char *dtype,
+                       int threads); /* 0: none */
+void bench_before_free(bench_before *before);
 
 double bench_now(void); /* nanoseconds */
 

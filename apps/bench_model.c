@@ -25,12 +25,15 @@ typedef struct test {
 
 /* Numbers between commas; n: how many. */
 static int parse_list(const char *flag, const char *word, int64_t numbers[MOST_TESTS], int *n) {
-    char text[128], *rest = NULL;
-    snprintf(text, sizeof text, "%s", word);
+    char text[32];
     *n = 0;
-    for (char *part = strtok_r(text, ",", &rest); part; part = strtok_r(NULL, ",", &rest)) {
+    for (const char *part = word, *next; part; part = next) {
+        const char *comma = strchr(part, ',');
+        size_t length = comma ? (size_t)(comma - part) : strlen(part);
+        next = comma ? comma + 1 : NULL;
         if (*n == MOST_TESTS) return model_fail("bench", "so many tests at once are not for me"), APP_USAGE;
-        int rc = lm_number("bench", flag, part, 0, 1 << 20, &numbers[*n]);
+        snprintf(text, sizeof text, "%.*s", (int)(length < sizeof text ? length : sizeof text - 1), part);
+        int rc = lm_number("bench", flag, text, 0, 1 << 20, &numbers[*n]);
         if (rc != APP_OK) return rc;
         ++*n;
     }
@@ -116,32 +119,57 @@ static int run_test(lm *l, test *t, const int32_t *ids, int64_t runs) {
     return rc;
 }
 
+/* The model's name, or else its architecture, as a cell of a table: at most so many whole characters, with blanks for what would end
+ * the cell or is no text. Returns how many characters. */
+static int name_cell(const lm *l, char *cell, size_t size, int most) {
+    const char *at = l->info.name.at;
+    uint64_t left = l->info.name.length;
+    int characters = 0;
+    size_t used = 0;
+    if (!left) at = l->info.architecture, left = strlen(at);
+    for (int n; left && characters < most && used + 5 <= size; at += n, left -= (uint64_t)n, characters++) {
+        int good = model_character(at, left), c = (unsigned char)*at;
+        n = good ? good : 1;
+        if (!good || (good == 1 && (c < 0x20 || c == 0x7f || strchr("\"|,", c))) ||
+            (good == 2 && c == 0xc2 && (at[1] & 0xe0) == 0x80))
+            cell[used++] = ' ';
+        else
+            for (int i = 0; i < n; i++) cell[used++] = at[i];
+    }
+    cell[used] = 0;
+    return characters;
+}
+
+static void print_json_row(const lm *l, const test *t, const char *name, int first, int last) {
+    printf("%s  {\"model\": ", first ? "[\n" : "");
+    model_print_json(l->info.name.at, l->info.name.length);
+    printf(", \"architecture\": \"%s\", \"bytes\": %llu, \"n_params\": %llu, \"backend\": \"%s\", \"threads\": %d, "
+           "\"sequences\": %d, \"test\": \"%s\", \"depth\": %lld, \"avg_ts\": %.4f, \"stddev_ts\": %.4f}%s\n",
+           l->info.architecture, (unsigned long long)l->info.bytes, (unsigned long long)l->info.n_params,
+           l->device ? "vulkan" : "cpu", l->threads, sequences_of(l, t), name, (long long)t->depth, t->mean, t->spread,
+           last ? "\n]" : ",");
+}
+
 static void print_row(const lm *l, const test *t, const char *form, int first, int last) {
-    char name[64], model[64];
+    enum { CSV_NAME = 40, MD_NAME = 20, ROOM = 4 * CSV_NAME + 1 };
+    char name[64], model[ROOM];
     int named = snprintf(name, sizeof name, "%s%lld", t->is_prompt ? "pp" : "tg", (long long)t->n);
     if (t->depth) snprintf(name + named, sizeof name - (size_t)named, " @ d%lld", (long long)t->depth);
-    snprintf(model, sizeof model, "%.*s", (int)(l->info.name.length > 40 ? 40 : l->info.name.length), l->info.name.at);
-    for (char *c = model; *c; c++)
-        if (*c == '"' || *c == '|' || *c == ',' || (unsigned char)*c < 0x20) *c = ' ';
     double gib = (double)l->info.bytes / 1073741824.0, billions = (double)l->info.n_params * 1e-9;
     int small = gib < 1, few = billions < 1;
     if (strcmp(form, "json") == 0) {
-        printf("%s  {\"model\": \"%s\", \"architecture\": \"%s\", \"bytes\": %llu, \"n_params\": %llu, \"backend\": \"%s\", "
-               "\"threads\": %d, "
-               "\"sequences\": %d, \"test\": \"%s\", \"depth\": %lld, \"avg_ts\": %.4f, \"stddev_ts\": %.4f}%s\n",
-               first ? "[\n" : "", model, l->info.architecture, (unsigned long long)l->info.bytes,
-               (unsigned long long)l->info.n_params, l->device ? "vulkan" : "cpu", l->threads,
-               l->options.sequences ? l->options.sequences : 1, name, (long long)t->depth, t->mean, t->spread,
-               last ? "\n]" : ",");
+        print_json_row(l, t, name, first, last);
     } else if (strcmp(form, "csv") == 0) {
-        if (first) puts("model,architecture,gib,params_b,backend,threads,test,t/s,stddev");
-        printf("%s,%s,%.3f,%.3f,%s,%d,%s,%.2f,%.2f\n", model, l->info.architecture, gib, billions, l->device ? "vulkan" : "cpu",
-               l->threads, name, t->mean, t->spread);
+        if (first) puts("model,architecture,gib,params_b,backend,threads,test,t/s,stddev,depth,sequences");
+        name_cell(l, model, sizeof model, CSV_NAME);
+        printf("%s,%s,%.6g,%.6g,%s,%d,%s,%.2f,%.2f,%lld,%d\n", model, l->info.architecture, gib, billions,
+               l->device ? "vulkan" : "cpu", l->threads, name, t->mean, t->spread, (long long)t->depth, sequences_of(l, t));
     } else {
         if (first)
             puts("| model                |       size |     params | backend | threads |          test |             t/s |\n"
                  "| -------------------- | ---------: | ---------: | ------- | ------: | ------------: | --------------: |");
-        printf("| %-20.20s | %6.2f %s | %8.2f %c | %-7s | %7d | %13s | %7.2f ± %5.2f |\n", *model ? model : l->info.architecture,
+        int blanks = MD_NAME - name_cell(l, model, sizeof model, MD_NAME);
+        printf("| %s%*s | %6.2f %s | %8.2f %c | %-7s | %7d | %13s | %7.2f ± %5.2f |\n", model, blanks, "",
                small ? gib * 1024 : gib, small ? "MiB" : "GiB", few ? billions * 1000 : billions, few ? 'M' : 'B',
                l->device ? "vulkan" : "cpu", l->threads, name, t->mean, t->spread);
     }
@@ -208,8 +236,14 @@ int bench_model(int argc, char **argv, const char *folder) {
                                 {"-o", &form, NULL, 0},
                                 {"-np", &words.sequences, NULL, 0},
                                 {"--parallel", &words.sequences, NULL, 0}};
+    static char verb[] = "bench -m FILE"; /* whose help is the one to be told of */
+    argv[0] = verb;
     int rc = lm_options(argc, argv, help, flags, sizeof flags / sizeof *flags, &words);
     if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
+    if (!words.model) {
+        fprintf(stderr, "quern bench: which model? Name a file; 'quern %s --help' says more\n", verb);
+        return APP_USAGE;
+    }
     rc = parse_list("-d", d, depths, &n_depths);
     if (rc == APP_OK) rc = add_tests("-p", p, 1, depths, n_depths, tests, &n_tests);
     if (rc == APP_OK) rc = add_tests("-n", n ? n : "128", 0, depths, n_depths, tests, &n_tests);

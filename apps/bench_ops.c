@@ -2,7 +2,6 @@
  * bench_ops.def is a graph that is planned once, so that weights are packed before the clock starts; the figure is the fastest of
  * many runs. */
 #include <quern/plan.h>
-#include <quern/limits.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,15 +12,20 @@
 
 const char bench_ops_help
     [] = "usage: quern bench ops [--op NAME] [--dtype NAME] [--shape TEXT] [-t N,...] [--ms N] "
-         "[--against FILE] [-o md|csv|json]\n\n"
+         "[--against FILE] [-o md|csv|json]\n"
+         "       quern bench ops --list [--op NAME] [--dtype NAME] [--shape TEXT]\n\n"
          "  --op, --dtype, --shape  only rows of that op and dtype, and whose shape has that text in it\n"
-         "  -t, --threads N,...     default 1 and the number of cores\n"
+         "  --list                  prints op, shape and dtypes of the rows, and times nothing\n"
+         "  -t, --threads N,...     numbers of threads up to 256, at most 8 of them, default 1 and the number of cores\n"
          "  --ms N                  time for each row and number of threads, default 300\n"
-         "  --against FILE          a csv of before; adds how many times as fast this is\n\n"
+         "  --against FILE          a csv of before; adds how many times as fast this is, to rows that are in it\n\n"
          "  roof: what part of the time the op must take by the machine's bandwidth (of its last cache for what that "
          "holds, for the\n"
-         "  op's mix of reads and writes) and f32 multiply-adds, whichever takes longer; 8-bit products can be "
-         "faster than that\n";
+         "  op's mix of reads and writes) and by its arithmetic, whichever takes longer. Arithmetic is f32 multiply-adds; "
+         "for products of\n"
+         "  block types and of bytes the best of products of bytes, see quern bench limits. What needs fewer operations than "
+         "are counted,\n"
+         "  as Winograd's convolution, can be above 100\n";
 
 typedef struct row {
     const char *op, *shape, *dtype, *graph;
@@ -33,24 +37,20 @@ static const row rows[] = {
 #undef BENCH
 };
 
-enum { THREADS = 8, TABLE = 4096 };
-typedef struct entry { /* a line of a table of before */
-    char key[120];
-    double ns;
-} entry;
+enum { THREADS = 8, N_ROWS = (int)(sizeof rows / sizeof *rows) };
 
 typedef struct options {
     const char *op, *dtype, *shape, *format, *against;
-    int threads[THREADS], n_threads;
+    int threads[THREADS], n_threads, list;
     double ms;
     qn_limits_all limits;
-    entry *before;
-    int n_before, printed;
+    bench_before before;
+    int printed, unmatched; /* rows; those that the table of before does not have */
     app_profile profile;
 } options;
 
 typedef struct figures {
-    double ns, flops, bytes, written, roof, ratio; /* written: of the bytes; ratio to the table of before; 0: not in it */
+    double ns, flops, bytes, written, roof, ratio; /* written: of the bytes; ratio: to the table of before, 0: not in it */
     char kernel[96];
 } figures;
 
@@ -186,7 +186,23 @@ static double least_moving(const qn_limits_all *l, const figures *f, int threads
     return f->bytes * (1 / rates[i] + way / step * (1 / rates[i + 1] - 1 / rates[i]));
 }
 
-static int time_row(const options *o, qn_plan *plan, int threads, figures *f) {
+/* Both sides of these products are rounded to 8 bits; attention decodes blocks, and multiplies floats. */
+static int multiplies_bytes(const row *r) {
+    const qn_dtype_info *info = qn_dtype_describe(qn_dtype_from_name(r->dtype));
+    int bytes = info && (info->kind == QN_KIND_BLOCK || strcmp(r->dtype, "i8") == 0 || strcmp(r->dtype, "u8") == 0);
+    return bytes && (strstr(r->op, "mat") || strstr(r->op, "conv"));
+}
+
+/* Arithmetic that so many threads can have for the row, in GFLOP/s. */
+static double best_rate(const qn_limits_all *l, const row *r, int threads) {
+    double rates[] = {share_of(l->roof.gflops_core, l->roof.gflops, threads), share_of(l->dots_core, l->dots, threads),
+                      share_of(l->tiles_core, l->tiles, threads)};
+    double best = rates[0];
+    for (int i = 1; i < 3 && multiplies_bytes(r); i++) best = rates[i] > best ? rates[i] : best;
+    return best;
+}
+
+static int time_row(const options *o, const row *r, qn_plan *plan, int threads, figures *f) {
     qn_pool *pool = NULL;
     qn_context *context = NULL;
     *f = (figures){0};
@@ -196,80 +212,60 @@ static int time_row(const options *o, qn_plan *plan, int threads, figures *f) {
     f->ns = qn_context_create(&c, &context) == QN_OK ? time_runs(plan, context, o->ms) : -1;
     qn_context_destroy(context);
     qn_pool_destroy(pool);
-    double flops = share_of(o->limits.roof.gflops_core, o->limits.roof.gflops, threads),
-           moving = least_moving(&o->limits, f, threads);
-    f->roof = (f->flops / flops > moving ? f->flops / flops : moving) / f->ns * 100;
+    double working = f->flops / best_rate(&o->limits, r, threads), moving = least_moving(&o->limits, f, threads);
+    f->roof = (working > moving ? working : moving) / f->ns * 100;
     return f->ns > 0 ? APP_OK : APP_FAILED;
 }
 
 /* ---- Tables */
 
-static void make_key(const row *r, int threads, char *key, size_t size) {
-    snprintf(key, size, "\"%s\",\"%s\",%s,%d,", r->op, r->shape, r->dtype, threads);
-}
-
-static void look_up(const options *o, const row *r, int threads, figures *f) {
-    char key[sizeof o->before->key];
-    make_key(r, threads, key, sizeof key);
-    for (int i = 0; i < o->n_before; i++)
-        if (strcmp(key, o->before[i].key) == 0) f->ratio = o->before[i].ns / f->ns;
-}
-
-/* Lines as print_row writes them: the key up to the number of threads with its comma, then nanoseconds. */
-static int read_before(options *o, const char *path) {
-    char line[400];
-    FILE *from = fopen(path, "r");
-    o->before = calloc(TABLE, sizeof *o->before);
-    while (from && o->before && o->n_before < TABLE && fgets(line, sizeof line, from)) {
-        entry *e = &o->before[o->n_before];
-        const char *at = strrchr(line, '"'); /* behind the shape come dtype, threads, ns */
-        for (int i = 0; at && i < 3; i++) at = strchr(at + (i > 0), ',');
-        if (!at || (size_t)(at + 1 - line) >= sizeof e->key) continue;
-        snprintf(e->key, sizeof e->key, "%.*s", (int)(at + 1 - line), line);
-        e->ns = strtod(at + 1, NULL);
-        o->n_before += e->ns > 0;
-    }
-    int read = from && !ferror(from);
-    if (!read) fprintf(stderr, "quern bench ops: %s cannot be read\n", path);
-    else if (!o->before) fprintf(stderr, "quern bench ops: there is no memory for the table of before\n");
-    else if (!o->n_before) fprintf(stderr, "quern bench ops: %s has no row as 'quern bench ops -o csv' writes them\n", path);
-    if (from) fclose(from);
-    return read && o->n_before ? APP_OK : APP_FAILED;
-}
-
 static void print_head(const options *o) {
     const qn_limits_all *l = &o->limits;
     if (*o->format == 'j')
         printf("{\"cores\": %d, \"read_gbps\": %.1f, \"read_gbps_core\": %.1f, \"cache_gbps\": %.1f, \"cache_gbps_core\": %.1f, "
-               "\"gflops\": %.1f, \"gflops_core\": %.1f, \"isa\": \"%s\",\n \"rows\": [",
+               "\"gflops\": %.1f, \"gflops_core\": %.1f, \"isa\": \"%s\", \"dots\": %.1f, \"dots_core\": %.1f, "
+               "\"tiles\": %.1f, \"tiles_core\": %.1f,\n \"rows\": [",
                l->roof.cores, l->memory.read, l->memory_core.read, l->cache.read, l->cache_core.read, l->roof.gflops,
-               l->roof.gflops_core, l->roof.isa);
+               l->roof.gflops_core, l->roof.isa, l->dots, l->dots_core, l->tiles, l->tiles_core);
     else if (*o->format == 'c')
-        printf("op,shape,dtype,threads,ns,gflops,gbps,roof_percent,kernel%s\n", o->before ? ",times" : "");
+        printf("op,shape,dtype,threads,ns,gflops,gbps,roof_percent,kernel%s\n", o->before.rows ? ",times" : "");
     else {
         printf(
             "Limits: one core %.1f GB/s read from memory, %.1f from the last cache, %.1f GFLOP/s; %d cores %.1f and %.1f GB/s, "
-            "%.1f GFLOP/s (f32, %s).\n\n",
+            "%.1f GFLOP/s (f32, %s).\n",
             l->memory_core.read, l->cache_core.read, l->roof.gflops_core, l->roof.cores, l->memory.read, l->cache.read,
             l->roof.gflops, l->roof.isa);
-        printf("| op | shape | dtype | threads | ns | GFLOP/s | GB/s | roof %% | kernel |%s\n", o->before ? " times |" : "");
-        printf("|---|---|---|---:|---:|---:|---:|---:|---|%s\n", o->before ? "---:|" : "");
+        if (l->dots > 0) printf("Products of bytes: one core %.1f GOP/s, all %.1f.\n", l->dots_core, l->dots);
+        if (l->tiles > 0) printf("The same by tiles: one core %.1f GOP/s, all %.1f.\n", l->tiles_core, l->tiles);
+        puts("");
+        printf("| op | shape | dtype | threads | ns | GFLOP/s | GB/s | roof %% | kernel |%s\n", o->before.rows ? " times |" : "");
+        printf("|---|---|---|---:|---:|---:|---:|---:|---|%s\n", o->before.rows ? "---:|" : "");
     }
 }
 
+/* What the table of before does not have is nothing, not zero. */
+static void print_times(options *o, double ratio) {
+    static const char *const some[] = {", \"times\": %.3f", ",%.3f", " %.2f |"}, *const none[] = {", \"times\": null", ",",
+                                                                                                  " - |"};
+    int form = *o->format == 'j' ? 0 : *o->format == 'c' ? 1 : 2;
+    if (ratio > 0) printf(some[form], ratio);
+    else fputs(none[form], stdout);
+    o->unmatched += !(ratio > 0);
+}
+
 static void print_row(options *o, const row *r, int threads, const figures *f) {
-    char key[sizeof o->before->key];
     double gflops = f->flops / f->ns, gbps = f->bytes / f->ns;
-    make_key(r, threads, key, sizeof key);
     if (*o->format == 'j')
         printf("%s\n  {\"op\": \"%s\", \"shape\": \"%s\", \"dtype\": \"%s\", \"threads\": %d, \"ns\": %.0f, \"gflops\": %.2f, "
                "\"gbps\": %.2f, \"roof_percent\": %.1f, \"kernel\": \"%s\"",
                o->printed ? "," : "", r->op, r->shape, r->dtype, threads, f->ns, gflops, gbps, f->roof, f->kernel);
-    else if (*o->format == 'c') printf("%s%.0f,%.2f,%.2f,%.1f,%s", key, f->ns, gflops, gbps, f->roof, f->kernel);
+    else if (*o->format == 'c')
+        printf("\"%s\",\"%s\",%s,%d,%.0f,%.2f,%.2f,%.1f,%s", r->op, r->shape, r->dtype, threads, f->ns, gflops, gbps, f->roof,
+               f->kernel);
     else
         printf("| %s | %s | %s | %d | %.0f | %.1f | %.1f | %.0f | %s |", r->op, r->shape, r->dtype, threads, f->ns, gflops, gbps,
                f->roof, f->kernel);
-    if (o->before) printf(*o->format == 'j' ? ", \"times\": %.3f" : *o->format == 'c' ? ",%.3f" : " %.2f |", f->ratio);
+    if (o->before.rows) print_times(o, f->ratio);
     printf(*o->format == 'j' ? "}" : "\n");
     fflush(stdout);
     o->printed++;
@@ -287,8 +283,8 @@ static int run_row(options *o, const row *r) {
     int rc = make_plan(r, &plan);
     for (int i = 0; rc == APP_OK && i < o->n_threads; i++) {
         figures f;
-        rc = time_row(o, plan, o->threads[i], &f);
-        if (rc == APP_OK && o->before) look_up(o, r, o->threads[i], &f);
+        rc = time_row(o, r, plan, o->threads[i], &f);
+        f.ratio = bench_before_ns(&o->before, r->op, r->shape, r->dtype, o->threads[i]) / f.ns;
         if (rc == APP_OK) print_row(o, r, o->threads[i], &f);
     }
     if (rc == APP_OK) rc = app_profile_run(&o->profile, plan, r->op);
@@ -296,79 +292,139 @@ static int run_row(options *o, const row *r) {
     return rc;
 }
 
+static void add_threads(options *o, int n) {
+    for (int i = 0; i < o->n_threads; i++)
+        if (o->threads[i] == n) return;
+    o->threads[o->n_threads++] = n;
+}
+
+/* Numbers between commas; twice the same is once. */
 static int take_threads(options *o, const char *list) {
     for (o->n_threads = 0; o->n_threads < THREADS; list++) {
         char *end;
         long n = strtol(list, &end, 10);
-        if (end == list || n < 1 || n > 1024 || (*end && *end != ',')) return 0;
-        o->threads[o->n_threads++] = (int)n;
+        if (end == list || n < 1 || n > QN_POOL_MAX || (*end && *end != ',')) return 0;
+        add_threads(o, (int)n);
         list = end;
-        if (!*list) return 2;
+        if (!*list) return 1;
     }
     return 0;
 }
 
-/* One word with its value; 0: not understood. */
-static int take(options *o, const char *word, const char *value) {
+static int take_text(const char **to, const char *value) { return *to = value, *value != 0; }
+
+static int take_ms(options *o, const char *value) {
     enum { MOST_MS = 3600 * 1000 }; /* nobody waits longer */
     char *end;
-    if (!value) return 0;
-    if (strcmp(word, "--op") == 0) return o->op = value, 2;
-    if (strcmp(word, "--dtype") == 0) return o->dtype = value, 2;
-    if (strcmp(word, "--shape") == 0) return o->shape = value, 2;
-    if (strcmp(word, "-t") == 0 || strcmp(word, "--threads") == 0) return take_threads(o, value);
-    if (strcmp(word, "--ms") == 0) return (o->ms = strtod(value, &end)) > 0 && o->ms <= MOST_MS && !*end ? 2 : 0;
-    if (strcmp(word, "--against") == 0) return o->against = value, 2;
-    if (strcmp(word, "-o") != 0) return 0;
+    return (o->ms = strtod(value, &end)) > 0 && o->ms <= MOST_MS && !*end;
+}
+
+static int take_format(options *o, const char *value) {
     o->format = value;
-    return strcmp(value, "md") == 0 || strcmp(value, "csv") == 0 || strcmp(value, "json") == 0 ? 2 : 0;
+    return strcmp(value, "md") == 0 || strcmp(value, "csv") == 0 || strcmp(value, "json") == 0;
+}
+
+/* One word with its value. 1: understood; 0: not that value; -1: there is no such word. */
+static int take(options *o, const char *word, const char *value) {
+    if (strcmp(word, "--op") == 0) return take_text(&o->op, value);
+    if (strcmp(word, "--dtype") == 0) return take_text(&o->dtype, value);
+    if (strcmp(word, "--shape") == 0) return take_text(&o->shape, value);
+    if (strcmp(word, "--against") == 0) return take_text(&o->against, value);
+    if (strcmp(word, "-t") == 0 || strcmp(word, "--threads") == 0) return take_threads(o, value);
+    if (strcmp(word, "--ms") == 0) return take_ms(o, value);
+    if (strcmp(word, "-o") == 0) return take_format(o, value);
+    return -1;
 }
 
 static int run_all(options *o) {
-    qn_error error = {QN_OK, ""};
-    int rc = APP_OK, found = 0;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) found |= wants(o, &rows[i]);
-    if (!found) {
-        fprintf(stderr, "quern bench ops: no row of the table is like that\n");
-        return APP_USAGE;
-    }
-    o->limits.roof.size = sizeof o->limits;
-    if (qn_limits_measure(2000, &o->limits.roof, &error) != QN_OK) {
-        fprintf(stderr, "quern bench ops: %s\n", error.text);
-        return APP_FAILED;
-    }
+    int rc = bench_measure_limits("quern bench ops", 2000, &o->limits);
+    if (rc != APP_OK) return rc;
     if (!o->n_threads) {
-        o->threads[o->n_threads++] = 1;
-        if (o->limits.roof.cores > 1) o->threads[o->n_threads++] = o->limits.roof.cores;
+        int cores = o->limits.roof.cores;
+        add_threads(o, 1);
+        add_threads(o, cores < QN_POOL_MAX ? cores : QN_POOL_MAX);
     }
     print_head(o);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    for (int i = 0; i < N_ROWS; i++)
         if (wants(o, &rows[i]) && run_row(o, &rows[i]) != APP_OK) rc = APP_FAILED;
     if (*o->format == 'j') printf("]}\n");
+    if (o->unmatched)
+        fprintf(stderr, "quern bench ops: %d of %d rows have no times, as %s does not have them\n", o->unmatched, o->printed,
+                o->before.path);
     return rc;
 }
 
-static int understand(options *o, int argc, char **argv) {
-    for (int i = 1, used; i < argc; i += used) {
-        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
-        used = take(o, argv[i], value);
-        if (used) continue;
-        fprintf(stderr, "quern bench: ops cannot use '%s'%s%s; 'quern bench ops --help' says more\n", argv[i], value ? " " : "",
-                value ? value : "");
-        return APP_USAGE;
+/* ---- Which rows there are */
+
+static int is_op(const char *name) {
+    if (qn_op_from_name(name) >= 0) return 1;
+    for (int op = 0; qn_op_describe(op); op++)
+        if (qn_subop_from_name(op, name) >= 0) return 1;
+    return 0;
+}
+
+/* No row is as the words want it. */
+static int refuse(const options *o) {
+    options any = {.op = o->op};
+    int has_rows = 0;
+    for (int i = 0; i < N_ROWS; i++) has_rows |= wants(&any, &rows[i]);
+    if (has_rows)
+        fprintf(stderr, "quern bench ops: no row is of%s%s%s%s%s%s", o->op ? " op " : "", o->op ? o->op : "",
+                o->dtype ? " dtype " : "", o->dtype ? o->dtype : "", o->shape ? " shape " : "", o->shape ? o->shape : "");
+    else fprintf(stderr, "quern bench ops: '%s' is %s", o->op, is_op(o->op) ? "an op, but no row times it" : "no op");
+    fprintf(stderr, "; 'quern bench ops --list' shows the rows\n");
+    return APP_USAGE;
+}
+
+static int is_same(const row *a, const row *b) { return strcmp(a->op, b->op) == 0 && strcmp(a->shape, b->shape) == 0; }
+
+/* Each op and shape once, with the dtypes that it has. */
+static void list_rows(const options *o) {
+    for (int i = 0; i < N_ROWS; i++) {
+        int first = 1;
+        if (!wants(o, &rows[i])) continue;
+        for (int k = 0; k < i && first; k++) first = !wants(o, &rows[k]) || !is_same(&rows[i], &rows[k]);
+        if (!first) continue;
+        printf("%-22s  %-44s ", rows[i].op, rows[i].shape);
+        for (int k = i; k < N_ROWS; k++)
+            if (wants(o, &rows[k]) && is_same(&rows[i], &rows[k])) printf(" %s", rows[k].dtype);
+        puts("");
     }
-    return APP_OK;
+}
+
+/* ---- All of it */
+
+static int understand(options *o, int argc, char **argv) {
+    static const char more[] = "'quern bench ops --help' says more";
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (strcmp(argv[i], "--list") == 0) {
+            o->list = 1;
+            continue;
+        }
+        int taken = take(o, argv[i], value ? value : "");
+        if (taken < 0) fprintf(stderr, "quern bench: ops has no use for '%s'; %s\n", argv[i], more);
+        else if (!value) fprintf(stderr, "quern bench: ops: '%s' needs something behind it; %s\n", argv[i], more);
+        else if (!taken) fprintf(stderr, "quern bench: ops: %s cannot be '%s'; %s\n", argv[i], value, more);
+        if (taken <= 0 || !value) return APP_USAGE;
+        i++;
+    }
+    for (int i = 0; i < N_ROWS; i++)
+        if (wants(o, &rows[i])) return APP_OK;
+    return refuse(o);
 }
 
 int bench_ops(int argc, char **argv, const char *folder) {
     options o = {.format = "md", .ms = 300};
     int rc = understand(&o, argc, argv);
-    if (rc == APP_OK && o.against) rc = read_before(&o, o.against);
+    if (rc != APP_OK) return rc;
+    if (o.list) return list_rows(&o), APP_OK;
+    if (o.against) rc = bench_before_read(&o.before, o.against);
     if (rc == APP_OK && (rc = app_profile_begin(&o.profile, folder)) == APP_OK) {
         rc = run_all(&o);
         int written = app_profile_end(&o.profile);
         rc = rc == APP_OK ? written : rc;
     }
-    free(o.before);
+    bench_before_free(&o.before);
     return rc;
 }

@@ -9,7 +9,7 @@
 #include "app_profile.h"
 #include "bench.h"
 
-enum { OPS = 1000, BLOCK = 10, ROUNDS = 40, TINY = 16, TINY_CALLS = 20000, ROWS = 64, COLUMNS = 128, INNER = 32 };
+enum { OPS = 300, BLOCK = 10, ROUNDS = 40, TINY = 16, TINY_CALLS = 20000, ROWS = 128, COLUMNS = 512, SIDE = 128, INNER = 128 };
 
 typedef struct plan {
     qn_request requests[3];
@@ -37,31 +37,48 @@ static void set_request(qn_request *q, qn_op op, const qn_tensor *a, const qn_te
                       .dst = {y}};
 }
 
+static int no_memory(void) {
+    fprintf(stderr, "quern bench profile: there is no memory for what is timed\n");
+    return APP_FAILED;
+}
+
+/* What the library says about a request that it rejected. */
+static int rejected(const qn_result *result) {
+    char text[300];
+    qn_result_format(result, text, sizeof text);
+    fprintf(stderr, "quern bench profile: %s\n", text);
+    return APP_FAILED;
+}
+
 /* The workspace of the neediest request, for all: they run one after another. */
 static int give_workspace(plan *p) {
-    size_t most = 0;
+    size_t most = QN_WORKSPACE_ALIGN;
     for (int i = 0; i < 3; i++) {
         size_t bytes = 0;
-        if (qn_workspace_bytes(&p->requests[i], &bytes, NULL) != QN_OK) return APP_FAILED;
+        qn_result result;
+        if (qn_workspace_bytes(&p->requests[i], &bytes, &result) != QN_OK) return rejected(&result);
         most = bytes > most ? bytes : most;
     }
-    p->workspace = calloc(most ? most : 1, 1);
+    most += -most % QN_WORKSPACE_ALIGN; /* aligned_alloc asks for that */
+    p->workspace = aligned_alloc(QN_WORKSPACE_ALIGN, most);
+    if (!p->workspace) return no_memory();
+    memset(p->workspace, 0, most);
     for (int i = 0; i < 3; i++) {
         p->requests[i].workspace = p->workspace;
         p->requests[i].workspace_size = most;
     }
-    return p->workspace ? APP_OK : APP_FAILED;
+    return APP_OK;
 }
 
-/* The ops a layer is made of: a sum, a product of matrices, a softmax, each some tens of microseconds. */
+/* The ops a layer is made of: a sum, a product of matrices, a softmax, each of one to a few tens of microseconds on a fast core. */
 static int make_medium(plan *p) {
-    float *at = p->memory = calloc(8 * ROWS * COLUMNS, sizeof(float));
-    if (!at) return APP_FAILED;
+    float *at = p->memory = calloc(5 * ROWS * COLUMNS + 2 * SIDE * INNER + SIDE * SIDE, sizeof(float));
+    if (!at) return no_memory();
     qn_tensor *a = matrix(p, 0, &at, ROWS, COLUMNS), *b = matrix(p, 1, &at, ROWS, COLUMNS), *y = matrix(p, 2, &at, ROWS, COLUMNS);
     set_request(&p->requests[0], QN_OP_add, a, b, y);
-    a = matrix(p, 3, &at, ROWS / 2, INNER), b = matrix(p, 4, &at, ROWS / 2, INNER), y = matrix(p, 5, &at, ROWS / 2, ROWS / 2);
+    a = matrix(p, 3, &at, SIDE, INNER), b = matrix(p, 4, &at, SIDE, INNER), y = matrix(p, 5, &at, SIDE, SIDE);
     set_request(&p->requests[1], QN_OP_mul_mat, a, b, y);
-    a = matrix(p, 6, &at, ROWS / 2, COLUMNS), y = matrix(p, 7, &at, ROWS / 2, COLUMNS);
+    a = matrix(p, 6, &at, ROWS, COLUMNS), y = matrix(p, 7, &at, ROWS, COLUMNS);
     set_request(&p->requests[2], QN_OP_soft_max, a, NULL, y);
     return give_workspace(p);
 }
@@ -72,11 +89,12 @@ static void make_tiny(plan *p, float memory[3][TINY]) {
     for (int i = 0; i < 3; i++) set_request(&p->requests[i], QN_OP_add, &p->tensors[0], &p->tensors[1], &p->tensors[2]);
 }
 
-/* Nanoseconds an op; negative when one was rejected. */
+/* Nanoseconds an op; negative when one was rejected, and that has been said. */
 static double time_ops(qn_context *context, const plan *p, int n) {
+    qn_result result;
     double start = bench_now();
     for (int i = 0; i < n; i++)
-        if (qn_dispatch(context, &p->requests[i % 3], NULL) != QN_OK) return -1;
+        if (qn_dispatch(context, &p->requests[i % 3], &result) != QN_OK) return rejected(&result), -1;
     return (bench_now() - start) / n;
 }
 
@@ -85,23 +103,23 @@ typedef struct pair {
 } pair;
 
 /* Nanoseconds an op of a run of n ops, `block` at a time. */
-static pair compare(qn_context *off, qn_context *on, const plan *p, int n, int block) {
-    pair sum = {0, 0};
+static int compare(qn_context *off, qn_context *on, const plan *p, int n, int block, pair *sum) {
+    *sum = (pair){0, 0};
     for (int at = 0; at < n; at += block) {
         pair best = {1e18, 1e18};
         for (int round = 0; round < ROUNDS; round++) {
             double t_off = 0, t_on = 0;
             if (round % 2) t_on = time_ops(on, p, block); /* neither always follows the other */
-            t_off = time_ops(off, p, block);
-            if (round % 2 == 0) t_on = time_ops(on, p, block);
-            if (t_off < 0 || t_on < 0) return (pair){-1, -1};
+            if (t_on >= 0) t_off = time_ops(off, p, block);
+            if (t_off >= 0 && round % 2 == 0) t_on = time_ops(on, p, block);
+            if (t_off < 0 || t_on < 0) return APP_FAILED;
             if (t_off < best.off) best.off = t_off;
             if (t_on < best.on) best.on = t_on;
         }
-        sum.off += best.off * block / n;
-        sum.on += best.on * block / n;
+        sum->off += best.off * block / n;
+        sum->on += best.on * block / n;
     }
-    return sum;
+    return APP_OK;
 }
 
 /* ---- The branch that remains when nothing is recorded ------------------------------------------------------------- */
@@ -147,20 +165,16 @@ typedef struct costs {
 static int report(const costs *c) {
     enum { LIMIT_NS = 200, LIMIT_PERCENT = 2 };
     pair tiny = c->tiny, shapes = c->shapes, medium = c->medium;
-    if (c->same.off < 0 || c->waiting.off < 0 || tiny.off < 0 || shapes.off < 0 || medium.off < 0 || c->medium_waiting.off < 0) {
-        fprintf(stderr, "quern bench profile: an op was rejected\n");
-        return APP_FAILED;
-    }
     double cost = tiny.on - tiny.off, percent = 100 * (medium.on - medium.off) / medium.off;
     double branch = time_branch(with_branch) - time_branch(without_branch);
     printf("recording, fastest of %d rounds\n", ROUNDS);
     printf("  an op, without shapes       %8.1f ns more (limit %d ns: %s)\n", cost, LIMIT_NS, kept(cost <= LIMIT_NS));
     printf("  an op, with shapes          %8.1f ns more\n", shapes.on - shapes.off);
-    printf("  %d ops of %5.1f us          %8.2f %% more (limit %d %%: %s)\n", OPS, medium.off / 1e3, percent, LIMIT_PERCENT,
+    printf("  %d ops of %5.1f us           %8.2f %% more (limit %d %%: %s)\n", OPS, medium.off / 1e3, percent, LIMIT_PERCENT,
            kept(percent <= LIMIT_PERCENT));
     printf("  off: a recorder that waits  %8.1f ns more an op of %.0f ns; two contexts without one differ by %.1f ns\n",
            c->waiting.on - c->waiting.off, c->waiting.off, c->same.on - c->same.off);
-    printf("  off: %d ops as above      %8.2f %% more\n", OPS, 100 * (c->medium_waiting.on / c->medium_waiting.off - 1));
+    printf("  off: %d ops as above       %8.2f %% more\n", OPS, 100 * (c->medium_waiting.on / c->medium_waiting.off - 1));
     printf("  off: one branch never taken %8.2f ns, %.4f %% of such an op\n", branch, 100 * branch / medium.off);
     return cost <= LIMIT_NS && percent <= LIMIT_PERCENT ? APP_OK : APP_FAILED;
 }
@@ -184,12 +198,10 @@ static int quiet_recorder(qn_context *context, uint32_t flags, uint32_t wait, qn
 /* What is not recorded: two contexts alike, then one with a recorder that waits. */
 static int measure_off(qn_context *off, qn_context *on, const plan *tiny, const plan *medium, costs *c) {
     qn_recorder *recorder = NULL;
-    c->same = compare(off, on, tiny, TINY_CALLS, TINY_CALLS / 20);
-    int rc = quiet_recorder(on, 0, 1, &recorder);
-    if (rc == APP_OK) {
-        c->waiting = compare(off, on, tiny, TINY_CALLS, TINY_CALLS / 20);
-        c->medium_waiting = compare(off, on, medium, OPS, BLOCK);
-    }
+    int rc = compare(off, on, tiny, TINY_CALLS, TINY_CALLS / 20, &c->same);
+    if (rc == APP_OK) rc = quiet_recorder(on, 0, 1, &recorder);
+    if (rc == APP_OK) rc = compare(off, on, tiny, TINY_CALLS, TINY_CALLS / 20, &c->waiting);
+    if (rc == APP_OK) rc = compare(off, on, medium, OPS, BLOCK, &c->medium_waiting);
     qn_recorder_destroy(recorder);
     return rc;
 }
@@ -197,17 +209,17 @@ static int measure_off(qn_context *off, qn_context *on, const plan *tiny, const 
 static int measure_on(qn_context *off, qn_context *on, const plan *tiny, const plan *medium, app_profile *profile, costs *c) {
     qn_recorder *recorder = NULL;
     int rc = quiet_recorder(on, 0, 0, &recorder);
-    if (rc == APP_OK) c->tiny = compare(off, on, tiny, TINY_CALLS, TINY_CALLS / 20);
+    if (rc == APP_OK) rc = compare(off, on, tiny, TINY_CALLS, TINY_CALLS / 20, &c->tiny);
     qn_recorder_destroy(recorder);
     recorder = NULL;
     if (rc == APP_OK) rc = quiet_recorder(on, QN_RECORD_SHAPES, 0, &recorder);
-    if (rc == APP_OK) c->shapes = compare(off, on, tiny, TINY_CALLS, TINY_CALLS / 20);
+    if (rc == APP_OK) rc = compare(off, on, tiny, TINY_CALLS, TINY_CALLS / 20, &c->shapes);
     if (rc == APP_OK && profile->recorder) { /* the run that is kept replaces the one thrown away */
         qn_recorder_destroy(recorder);
         recorder = NULL;
         rc = app_profile_attach(profile, on, "bench profile");
     }
-    if (rc == APP_OK) c->medium = compare(off, on, medium, OPS, BLOCK);
+    if (rc == APP_OK) rc = compare(off, on, medium, OPS, BLOCK, &c->medium);
     qn_recorder_destroy(recorder);
     return rc;
 }
@@ -229,6 +241,10 @@ static int measure_cost(qn_context *off, qn_context *on, app_profile *profile) {
 
 int bench_profile(int argc, char **argv, const char *folder) {
     app_profile profile;
+    if (argc == 2 && !*argv[1]) {
+        fprintf(stderr, "quern bench profile: the name of the trace is empty\n");
+        return APP_USAGE;
+    }
     if (app_profile_begin(&profile, folder) != APP_OK) return APP_FAILED; /* before a minute's work would be lost */
     int trace_rc = APP_OK; /* first, while the process is small: peak memory is the process's */
     if (argc == 2) trace_rc = bench_trace(argv[1]);

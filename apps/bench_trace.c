@@ -33,6 +33,12 @@ static int complain(const char *what, const char *why) {
     return APP_FAILED;
 }
 
+/* The library names the file itself. */
+static int pass_on(const qn_error *error) {
+    fprintf(stderr, "quern bench profile: %s\n", error->text);
+    return APP_FAILED;
+}
+
 /* ---- Figures ------------------------------------------------------------------------------------------------------ */
 
 enum { REPEATS = 5 };
@@ -168,10 +174,10 @@ static int view_all(const char *path, pass *p) {
     memset(p, 0, sizeof *p);
     p->info.size = sizeof p->info;
     double began = cpu_seconds();
-    if (qn_profile_open(path, &options, &profile, &error) != QN_OK) return complain(path, error.text);
+    if (qn_profile_open(path, &options, &profile, &error) != QN_OK) return pass_on(&error);
     if (qn_profile_load(profile, 0, 0, 0, &error) != QN_OK || qn_profile_trace_info(profile, 0, 0, 0, &p->info) != QN_OK) {
         qn_profile_close(profile);
-        return complain(path, error.text);
+        return pass_on(&error);
     }
     double loaded = cpu_seconds();
     for (int i = 0; qn_profile_view_name(i) && !interrupted; i++)
@@ -307,13 +313,13 @@ static int read_large(const char *large, double *rate, qn_profile_info *info) {
     options.cancel = &cancel;
     info->size = sizeof *info;
     double cpu = cpu_seconds();
-    if (qn_profile_open(large, &options, &profile, &error) != QN_OK) return complain(large, error.text);
+    if (qn_profile_open(large, &options, &profile, &error) != QN_OK) return pass_on(&error);
     qn_status status = qn_profile_load(profile, 0, 0, 0, &error);
     cpu = cpu_seconds() - cpu;
     if (status == QN_OK) status = qn_profile_trace_info(profile, 0, 0, 0, info);
     qn_profile_close(profile);
     *rate = (double)info->text_bytes / 1e6 / cpu;
-    return status == QN_OK ? APP_OK : complain(large, error.text);
+    return status == QN_OK ? APP_OK : pass_on(&error);
 }
 
 static int time_large(const char *large) {

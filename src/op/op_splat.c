@@ -49,7 +49,9 @@ qn_status qn_infer_splat_render(qn_infer_call *c) {
     QN_TRY(qn_op_splat_check(c, 0));
     int64_t n = qn_ne(c->src[POSITIONS], 1);
     QN_TRY(qn_scratch_add(c, n, SEEN_DOUBLES + 3, 1)); /* what is seen, its order, a tile's list */
-    c->flops_each = 30.0 * (double)n;
+    /* Only what is certain: each splat is seen once, as splat_prepare counts it, and each number of the picture is made. How many
+     * splats a pixel meets, which is most of the work, only the scene tells. */
+    c->flops_each = 1 + QN_SPLAT_FIELDS * (double)n / (4.0 * at->width * at->height);
     return image_out(c, at->width, at->height, c->src[POSITIONS]->dtype);
 }
 

@@ -28,7 +28,8 @@ qn_status qn_infer_splat_render_back(qn_infer_call *c) {
     QN_TRY(qn_need_same_dtype(c, 0, 1));
     int64_t n = qn_ne(c->src[1 + POSITIONS], 1);
     QN_TRY(qn_scratch_add(c, n, SEEN_DOUBLES + HIT_DOUBLES + SLOPES_DOUBLES + 3, 1));
-    c->flops_each = 100.0 * (double)at->width * (double)at->height / 3;
+    /* What splat_render counts, once more; for each of the 3 n numbers of the first output. */
+    c->flops_each = (QN_SPLAT_FIELDS * (double)n + 4.0 * at->width * at->height) / (3.0 * (double)n);
     for (int i = POSITIONS; i <= COLOURS; i++) qn_out_like(c, i, c->src[1 + i], c->src[1 + i]->dtype);
     return QN_OK;
 }

@@ -3,6 +3,7 @@
 
 Needs nothing but Python and models/stories.gguf. tests/format and tests/prof ask more of the verbs about files and traces.
 """
+import csv
 import json
 import os
 import resource
@@ -185,6 +186,36 @@ def texts(folder):
         expect(going.returncode == 130 and not out and not said, f"{verb}: Ctrl-C while it reads: {going.returncode} {out!r} {said!r}")
 
 
+def benches(folder):
+    """What bench prints can be read by a program: a baseline saved again by another one, a name with anything in it."""
+    before = os.path.join(folder, "before.csv")
+    words = ("bench", "ops", "--op", "get_rows", "--shape", "10000x64", "--ms", "1", "-t", "1,2")
+    with open(before, "w", encoding="utf-8") as file:
+        csv.writer(file).writerows([["op", "shape", "dtype", "threads", "ns"], ["get_rows", "4096 of 10000x64", "f32", 1, 50000]])
+    done = run(*words, "--against", before, "-o", "json")
+    with_times = {row["threads"]: row["times"] for row in json.loads(done.stdout)["rows"]}
+    expect(with_times[1] > 0 and with_times[2] is None, f"--against of one row: {with_times}")
+    expect("1 of 2 rows have no times" in done.stderr, f"--against of one row: {done.stderr!r}")
+    for op, says in (("relu", "no row times it"), ("nothing", "no op")):
+        said = run("bench", "ops", "--op", op, code=2).stderr
+        expect(says in said and "--list" in said, f"bench ops --op {op}: {said!r}")
+    path = os.path.join(folder, "m.gguf")
+    with open(STORIES, "rb") as file:
+        named = file.read().replace(b"Quern stories", b'a\\b"\xff\xc3\xa9' + b"x" * 6, 1)
+    with open(path, "wb") as file:
+        file.write(named)
+    rows = json.loads(run("bench", "-m", path, "-p", "4", "-n", "0", "-r", "1", "-o", "json").stdout)
+    expect(rows[0]["model"] == 'a\\b"\ufffd\xe9xxxxxx', f"bench -m -o json: {rows}")
+
+
+def recorded_bench(folder):
+    """bench profile runs its ops, wherever their scratch comes to lie."""
+    if SANITIZED:  # kernels that are checked take minutes
+        return
+    done = subprocess.run([QUERN, "bench", "profile", f"--profile={folder}"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    expect("300 ops of" in done.stdout and "events recorded" in done.stderr, f"bench profile: {done.stdout!r} {done.stderr!r}")
+
+
 def inputs_stay(folder):
     """The curve of a training is not written over the model it goes on from."""
     path = os.path.join(folder, "m.gguf")
@@ -300,8 +331,8 @@ def slow_clients(folder):
 
 
 with tempfile.TemporaryDirectory() as made_here:
-    for test in (help_texts, closed_files, reader_gone, foreign_names, wrong_words, texts, inputs_stay, many_gradients, pass_names, profile_folder,
-                 long_contexts, slow_clients):
+    for test in (help_texts, closed_files, reader_gone, foreign_names, wrong_words, texts, benches, recorded_bench, inputs_stay, many_gradients,
+                 pass_names, profile_folder, long_contexts, slow_clients):
         place = os.path.join(made_here, test.__name__)
         os.mkdir(place)
         test(place)
