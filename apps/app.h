@@ -50,6 +50,7 @@ int app_graph_symbols(const char *who, const qn_graph *graph, const char *list, 
  * been said. */
 enum { APP_BACKEND = 32 };
 int app_device_name(const char *name, char backend[APP_BACKEND], int *index);
+int app_device_wrong(const char *who, const char *name); /* says that it is no such name: the exit code */
 int app_device_open(const char *who, const char *name, qn_device **device);
 
 /* Views of a graph, likewise. */
@@ -62,6 +63,13 @@ typedef struct graph_passes {
 } graph_passes;
 /* Replaces the graph by what the passes make of it; prints what was asked for. */
 int graph_run_passes(qn_graph **graph, const char *file, const graph_passes *passes);
+
+/* "WHO: 'ONE' and 'OTHER' do not go together": the exit code. */
+int app_apart(const char *who, const char *one, const char *other);
+/* Whether a name was given and is empty, which has been said: "WHO: the name of WHAT is empty". */
+int app_is_empty(const char *who, const char *what, const char *name);
+/* The end of a plural: "1 token", "2 tokens". */
+const char *app_s(int64_t n);
 
 /* Text made of table facts; each returns `text`. */
 char *ops_slots_text(const qn_slot_info *slots, int n, char *text, size_t size);

@@ -14,14 +14,16 @@ int app_device_name(const char *name, char backend[APP_BACKEND], int *index) {
     return 1;
 }
 
+int app_device_wrong(const char *who, const char *name) {
+    fprintf(stderr, "%s: '%s' is no device: 'vulkan', or 'vulkan:1' for the second\n", who, name);
+    return APP_USAGE;
+}
+
 int app_device_open(const char *who, const char *name, qn_device **device) {
     char backend[APP_BACKEND];
     int index;
     qn_error error = {QN_OK, ""};
-    if (!app_device_name(name, backend, &index)) {
-        fprintf(stderr, "%s: '%s' is no device: 'vulkan', or 'vulkan:1' for the second\n", who, name);
-        return APP_USAGE;
-    }
+    if (!app_device_name(name, backend, &index)) return app_device_wrong(who, name);
     if (qn_device_open(backend, index, device, &error) == QN_OK) return APP_OK;
     fprintf(stderr, "%s: %s: %s\n", who, name, error.text);
     return APP_FAILED;

@@ -43,7 +43,7 @@ int app_graph_read(const char *who, const char *path, qn_graph **graph) {
     qn_status status = qn_graph_parse(text, bytes, 0, graph, &error);
     free(text);
     if (status == QN_OK) return APP_OK;
-    fprintf(stderr, "%s:%s\n", path, error.text); /* FILE:LINE:COLUMN: as compilers say it */
+    fprintf(stderr, "%s: %s:%s\n", who, path, error.text); /* FILE:LINE:COLUMN: as compilers say it */
     return APP_FAILED;
 }
 

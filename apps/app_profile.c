@@ -84,7 +84,8 @@ int app_profile_end(app_profile *profile) {
     if (qn_recorder_write(profile->recorder, &path, &error) != QN_OK) {
         rc = failed(&error);
     } else if (qn_recorder_describe(profile->recorder, &info) == QN_OK) {
-        fprintf(stderr, "quern: %llu events recorded in %s\n", (unsigned long long)info.events, path);
+        fprintf(stderr, "quern: %llu event%s recorded in %s\n", (unsigned long long)info.events, app_s((int64_t)info.events),
+                path);
         if (info.dropped) fprintf(stderr, "quern: %llu more found no room\n", (unsigned long long)info.dropped);
     }
     qn_recorder_destroy(profile->recorder);

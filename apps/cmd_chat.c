@@ -6,6 +6,7 @@
 static const char
     help[] = "usage: quern chat FILE [-sys TEXT]\n"
              "A conversation: a line of yours, then the model's. '/clear' begins anew, '/exit' or the end of input ends it.\n"
+             "A line that does not fit the context is left out, which is said, and the conversation goes on.\n"
              "  -sys, --system-prompt TEXT      said to the model before everything else\n"
              "  --chat-template TEXT            a Jinja template instead of the model's own\n"
              "  --chat-template-file FILE       the same from a file\n"
@@ -17,6 +18,7 @@ typedef struct chat {
     qn_text template_text;
     char *messages; /* "{...},{...}": JSON, grows by each turn */
     size_t n_messages, cap;
+    size_t start, line_at; /* what /clear leaves; where the last line of the user's begins */
     char *answer;
     size_t n_answer, answer_cap;
     int64_t most;
@@ -91,8 +93,35 @@ static qn_status speak(void *user, const char *text, size_t length, int32_t id) 
     return keep_text(user, text, length);
 }
 
+/* Whether the prompt has more tokens than the context, which is no reason to end a conversation; all has been said then. */
+static int is_too_long(const chat *c, qn_text prompt) {
+    const qn_tokenizer *t;
+    size_t n = 0;
+    int64_t room = lm_context(c->l);
+    int32_t *ids = lm_tokenizer(c->l, &t) == APP_OK
+                       ? lm_encode(c->l, t, prompt.at, prompt.length, QN_ENCODE_MODEL | QN_ENCODE_SPECIAL, &n)
+                       : NULL;
+    free(ids);
+    if (!ids || n <= (uint64_t)room) return 0;
+    if (c->line_at == c->start)
+        fprintf(stderr, "quern chat: this line%s %zu tokens and the context holds %lld: it is left out; -c makes more room\n",
+                c->start ? " and the system prompt make" : " makes", n, (long long)room);
+    else
+        fprintf(stderr,
+                "quern chat: with this line there are %zu tokens and the context holds %lld: the line is left out; /clear begins "
+                "anew, -c makes more room\n",
+                n, (long long)room);
+    return 1;
+}
+
+static void cut_messages(chat *c, size_t n) {
+    c->n_messages = n;
+    if (c->messages) c->messages[n] = 0;
+}
+
 static int answer(chat *c) {
     qn_error error;
+    qn_generate_result r = {.size = sizeof r};
     int rc = render(c);
     if (rc != APP_OK) return rc;
     char *prompt = c->answer;
@@ -108,9 +137,17 @@ static int answer(chat *c) {
     o.flags = QN_GENERATE_SPECIAL | QN_GENERATE_WHOLE;
     c->answer = NULL;
     c->n_answer = c->answer_cap = 0;
-    if (qn_generate(c->l->session, &o, speak, c, NULL, &error) != QN_OK) rc = lm_fail(c->l, &error);
-    putchar('\n');
+    int long_line = 0;
+    if (qn_generate(c->l->session, &o, speak, c, &r, &error) != QN_OK) {
+        long_line = error.status == QN_INVALID && is_too_long(c, o.prompt);
+        if (!long_line) rc = lm_fail(c->l, &error);
+    }
     free(prompt);
+    if (long_line) return cut_messages(c, c->line_at), APP_OK;
+    putchar('\n');
+    if (rc == APP_OK && r.end == QN_END_CONTEXT)
+        fprintf(stderr, "quern chat: the context of %lld tokens is full; /clear begins anew, -c makes more room\n",
+                (long long)lm_context(c->l));
     if (rc == APP_OK && !add_message(c, "assistant", c->answer ? c->answer : "", c->n_answer))
         rc = model_fail("chat", "no memory for the conversation");
     return rc;
@@ -149,7 +186,7 @@ static int converse(chat *c, const char *system) {
     size_t cap = 0;
     int rc = APP_OK, terminal = isatty(STDIN_FILENO);
     if (system && !add_message(c, "system", system, strlen(system))) rc = APP_FAILED;
-    size_t start = c->n_messages;
+    c->start = c->n_messages;
     while (rc == APP_OK && !*model_stopped()) {
         if (terminal) fputs("> ", stderr);
         ssize_t n = getline(&line, &cap, stdin);
@@ -157,11 +194,11 @@ static int converse(chat *c, const char *system) {
         while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r')) line[--n] = 0;
         if (strcmp(line, "/exit") == 0) break;
         if (strcmp(line, "/clear") == 0) {
-            c->n_messages = start;
-            if (c->messages) c->messages[start] = 0;
+            cut_messages(c, c->start);
             continue;
         }
         if (!n) continue;
+        c->line_at = c->n_messages;
         if (!add_message(c, "user", line, (size_t)n)) rc = model_fail("chat", "no memory for the conversation");
         if (rc == APP_OK) rc = answer(c);
     }
@@ -209,6 +246,7 @@ int cmd_chat(int argc, char **argv) {
                               {"--predict", &own_words[3], NULL, 0}};
     int rc = sample_options(argc, argv, help, &sw, own, (int)(sizeof own / sizeof *own), &words);
     if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
+    if (own_words[1] && own_words[2]) return app_apart("quern chat", "--chat-template", "--chat-template-file");
     model_catch_stop_reading();
     rc = lm_open(&l, "chat", &words);
     if (rc == APP_OK) rc = lm_prepare(&l, &words, folder);

@@ -207,7 +207,7 @@ static qn_status plan_tensor(conversion *c, convert_tensor *t) {
     if (d->kind != QN_KIND_FLOAT && t->from != QN_DTYPE_MXFP4)
         return qn_error_set(&c->error, QN_UNSUPPORTED, "tensor '%s' is %s; weights must be floats", t->name, d->name);
     t->shape.dtype = t->from;
-    qn_dtype to = quantize_choose(&c->how, t->name, &t->shape, quantize_layer(t->name));
+    qn_dtype to = quantize_choose(&c->how, t->name, &t->shape, quantize_layer(t->name), &c->misses);
     if (c->auto_type && quantize_may_change(&c->how, t->name, &t->shape)) to = t->from == QN_DTYPE_F64 ? QN_DTYPE_F32 : t->from;
     if (!quantize_may_change(&c->how, t->name, &t->shape)) to = QN_DTYPE_F32; /* small ones are kept exact */
     t->shape.dtype = to;
@@ -290,6 +290,8 @@ int cmd_convert(int argc, char **argv) {
     }
     c.in = words[0];
     c.out = words[1];
+    if (app_is_empty("quern convert", "the model", c.in) || app_is_empty("quern convert", "the file to write", c.out))
+        return APP_USAGE;
     if (model_is_same("convert", c.in, c.out)) return APP_USAGE;
     if (type && strcmp(type, "auto") != 0) {
         c.auto_type = 0;
@@ -305,7 +307,10 @@ int cmd_convert(int argc, char **argv) {
     model_catch_stop_writing();
     rc = run(&c);
     if (rc != APP_OK) fprintf(stderr, "quern convert: %s\n", c.error.text);
-    else printf("%s: %zu tensors, %llu bytes of weights\n", c.out, c.n_tensors, (unsigned long long)c.bytes);
+    else
+        printf("%s: %zu tensor%s, %llu bytes of weights\n", c.out, c.n_tensors, app_s((int64_t)c.n_tensors),
+               (unsigned long long)c.bytes);
+    if (rc == APP_OK && !c.auto_type) quantize_misses_print("convert", &c.misses);
     convert_free(&c);
     qn_pool_destroy(c.pool);
     return rc;

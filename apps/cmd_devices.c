@@ -3,7 +3,7 @@
 
 #include <quern/device.h>
 
-#include "app.h"
+#include "model_app.h"
 
 enum { ROOM = 17 };
 
@@ -69,15 +69,10 @@ static void print_json(const qn_device_info *d) {
 int cmd_devices(int argc, char **argv) {
     static qn_device_info list[ROOM];
     qn_error error = {QN_OK, ""};
-    int n = 0, json = argc == 2 && strcmp(argv[1], "--json") == 0;
-    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-        printf("%s", help);
-        return APP_OK;
-    }
-    if (argc > 2 || (argc == 2 && !json)) {
-        fprintf(stderr, "%s", help);
-        return APP_USAGE;
-    }
+    int n = 0, json = 0;
+    const model_flag flags[] = {{"--json", NULL, &json, 0}};
+    int rc = model_options(argc, argv, help, flags, 1, NULL, 0, &n);
+    if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
     if (qn_device_list(list, ROOM, &n, &error) != QN_OK) {
         fprintf(stderr, "quern devices: %s\n", error.text);
         return APP_FAILED;

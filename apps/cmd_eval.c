@@ -67,12 +67,12 @@ static int run_ids(lm *l, const eval_words *w) {
     if (rc == APP_OK && w->logits) rc = write_rows(l, w->logits, n);
     const float *last = rc == APP_OK ? qn_session_result(l->session, 0, -1) : NULL;
     if (last && !w->logits && l->info.is_encoder)
-        printf("%zu tokens, each a vector of %d numbers; --logits FILE writes them\n", n, l->info.n_embd);
+        printf("%zu token%s, each a vector of %d numbers; --logits FILE writes them\n", n, app_s((int64_t)n), l->info.n_embd);
     else if (last && !w->logits) {
         int best = 0;
         for (int i = 1; i < l->info.n_vocab; i++)
             if (last[i] > last[best]) best = i;
-        printf("%zu tokens; the likeliest next is %d with a logit of %.6g\n", n, best, (double)last[best]);
+        printf("%zu token%s; the likeliest next is %d with a logit of %.6g\n", n, app_s((int64_t)n), best, (double)last[best]);
     }
     free(ids);
     return rc;
@@ -114,12 +114,13 @@ static int run_perplexity(lm *l, const int32_t *ids, size_t n, int64_t chunks) {
             count = (int64_t)n / window;
     tally t = {0, 0, 0};
     if (window < LEAST_WINDOW) {
-        fprintf(stderr, "quern eval: a window of %lld tokens has none to predict; -c takes %d or more\n", (long long)window,
-                LEAST_WINDOW);
+        fprintf(stderr, "quern eval: a window of %lld token%s has none to predict; -c takes %d or more\n", (long long)window,
+                app_s(window), LEAST_WINDOW);
         return l->options.context ? APP_USAGE : APP_FAILED;
     }
     if (count < 1) {
-        fprintf(stderr, "quern eval: the text has %zu tokens, a window takes %lld; -c makes it shorter\n", n, (long long)window);
+        fprintf(stderr, "quern eval: the text has %zu token%s, a window takes %lld; -c makes it shorter\n", n, app_s((int64_t)n),
+                (long long)window);
         return APP_FAILED;
     }
     if (chunks > 0 && chunks < count) count = chunks;
@@ -133,8 +134,8 @@ static int run_perplexity(lm *l, const int32_t *ids, size_t n, int64_t chunks) {
     model_progress_end();
     if (rc != APP_OK) return rc;
     double mean = t.sum / (double)t.n, spread = sqrt(fmax(0, t.squares / (double)t.n - mean * mean) / (double)t.n);
-    printf("perplexity %.4f +/- %.4f over %lld tokens in %lld windows of %lld\n", exp(mean), exp(mean) * spread, (long long)t.n,
-           (long long)count, (long long)window);
+    printf("perplexity %.4f +/- %.4f over %lld token%s in %lld window%s of %lld\n", exp(mean), exp(mean) * spread, (long long)t.n,
+           app_s(t.n), (long long)count, app_s(count), (long long)window);
     return rc;
 }
 
@@ -153,6 +154,17 @@ static int run_text(lm *l, const eval_words *w) {
     free(ids);
     free(text);
     return rc;
+}
+
+/* One text or one list of ids, and to each what is for it. */
+static int check_words(const eval_words *w) {
+    static const char who[] = "quern eval";
+    if (w->file && w->text) return app_apart(who, "-f", "-p");
+    if (w->ids && (w->file || w->text)) return app_apart(who, "--ids", w->file ? "-f" : "-p");
+    if (w->ids && w->chunks) return app_apart(who, "--ids", "--chunks");
+    if (w->logits && !w->ids) return app_apart(who, "--logits", w->file ? "-f" : "-p");
+    return app_is_empty(who, "the text's file", w->file) || app_is_empty(who, "the file of logits", w->logits) ? APP_USAGE
+                                                                                                               : APP_OK;
 }
 
 int cmd_eval(int argc, char **argv) {
@@ -174,6 +186,8 @@ int cmd_eval(int argc, char **argv) {
         fputs("quern eval: what text? -f FILE, -p TEXT or --ids; 'quern eval --help' says more\n", stderr);
         return APP_USAGE;
     }
+    rc = check_words(&w);
+    if (rc != APP_OK) return rc;
     if (model_is_same("eval", words.model, w.logits) || model_is_same("eval", w.file, w.logits)) return APP_USAGE;
     model_catch_stop_reading();
     rc = lm_open(&l, "eval", &words);

@@ -123,27 +123,32 @@ void inspect_count(const inspection *in, inspect_sum sums[QN_DTYPE_COUNT]) {
     qn_file_tensor t;
     memset(sums, 0, sizeof *sums * QN_DTYPE_COUNT);
     for (int64_t i = 0; qn_file_entry(in->file, i, &t) == QN_OK; i++) {
-        inspect_sum *s = &sums[t.tensor.dtype];
-        s->tensors++;
-        s->elements += (uint64_t)qn_tensor_count(&t.tensor);
-        s->bytes += t.bytes;
+        if (!inspect_wants_tensor(in, t.name)) continue;
+        inspect_sum *each[] = {&sums[t.tensor.dtype], &sums[0]};
+        for (int k = 0; k < 2; k++) {
+            each[k]->tensors++;
+            each[k]->elements += (uint64_t)qn_tensor_count(&t.tensor);
+            each[k]->bytes += t.bytes;
+        }
     }
 }
 
 static void print_totals(const inspection *in) {
     inspect_sum sums[QN_DTYPE_COUNT];
-    uint64_t elements = 0;
     inspect_count(in, sums);
     for (int d = 1; d < QN_DTYPE_COUNT; d++) {
         if (!sums[d].tensors) continue;
-        elements += sums[d].elements;
         printf("%-8s %6llu tensors %16llu elements %16llu bytes\n", qn_dtype_describe((qn_dtype)d)->name,
                (unsigned long long)sums[d].tensors, (unsigned long long)sums[d].elements, (unsigned long long)sums[d].bytes);
     }
-    printf("%-8s %6llu tensors %16llu elements %16llu bytes", "all", (unsigned long long)in->info.n_tensors,
-           (unsigned long long)elements, (unsigned long long)in->info.tensor_bytes);
-    if (elements) printf(", %.2f bits an element", 8.0 * (double)in->info.tensor_bytes / (double)elements);
+    printf("%-8s %6llu tensors %16llu elements %16llu bytes", "all", (unsigned long long)sums[0].tensors,
+           (unsigned long long)sums[0].elements, (unsigned long long)sums[0].bytes);
+    if (sums[0].elements) printf(", %.2f bits an element", 8.0 * (double)sums[0].bytes / (double)sums[0].elements);
     printf("\n");
+    if (in->tensor_glob)
+        printf("listed are %llu of %llu tensors, %llu of %llu bytes\n", (unsigned long long)sums[0].tensors,
+               (unsigned long long)in->info.n_tensors, (unsigned long long)sums[0].bytes,
+               (unsigned long long)in->info.tensor_bytes);
     if (in->hash) printf("xxh64 of the listed tensors %016llx\n", (unsigned long long)model_hash_value(&in->total));
 }
 
@@ -153,8 +158,9 @@ static void print_text(inspection *in) {
     static const char *const formats[] = {"GGUF", "safetensors", "JSON"};
     printf("%s: %s", in->path, formats[in->info.format]);
     if (in->info.version) printf(" version %u, alignment %u", in->info.version, in->info.alignment);
-    printf(", %u file%s, %llu bytes, %llu keys, %llu tensors\n", in->info.shards, in->info.shards == 1 ? "" : "s",
-           (unsigned long long)in->info.bytes, (unsigned long long)in->info.n_keys, (unsigned long long)in->info.n_tensors);
+    printf(", %u file%s, %llu bytes, %llu key%s, %llu tensor%s\n", in->info.shards, app_s(in->info.shards),
+           (unsigned long long)in->info.bytes, (unsigned long long)in->info.n_keys, app_s((int64_t)in->info.n_keys),
+           (unsigned long long)in->info.n_tensors, app_s((int64_t)in->info.n_tensors));
     if (in->show_keys && in->info.n_keys) {
         printf("\n");
         print_keys(in);
@@ -182,6 +188,7 @@ int cmd_inspect(int argc, char **argv) {
         fprintf(stderr, "quern inspect: which file?\n");
         return APP_USAGE;
     }
+    if (app_is_empty("quern inspect", "the file", in.path)) return APP_USAGE;
     in.show_keys = only_keys || !only_tensors;
     in.show_tensors = only_tensors || !only_keys;
     if (qn_file_open(in.path, NULL, &in.file, &error) != QN_OK) return model_fail("inspect", error.text);

@@ -1,5 +1,7 @@
 /* quern ops: the op table, for people and for machines. */
+#include <ctype.h>
 #include <stdio.h>
+#include <strings.h>
 
 #include "app.h"
 
@@ -23,7 +25,7 @@ static int edits(const char *a, const char *b) {
         int corner = row[0];
         row[0] = i;
         for (int k = 1; k <= n; k++) {
-            int best = corner + (a[i - 1] != b[k - 1]);
+            int best = corner + (tolower((unsigned char)a[i - 1]) != b[k - 1]);
             corner = row[k];
             if (row[k] + 1 < best) best = row[k] + 1;
             if (row[k - 1] + 1 < best) best = row[k - 1] + 1;
@@ -31,6 +33,19 @@ static int edits(const char *a, const char *b) {
         }
     }
     return row[n];
+}
+
+/* The ops that have it as a sub-op, behind a semicolon, but for those that derivatives are made of; how many there are. */
+static int name_owners(const char *name) {
+    int n = 0;
+    for (int op = 0; op < QN_OP_COUNT; op++) {
+        const char *owner = qn_op_describe(op)->name;
+        if (strstr(owner, "_back") || strstr(owner, "_tangent")) continue;
+        for (int s = 0; s < qn_subop_count(op); s++)
+            if (strcasecmp(name, qn_subop_name(op, s)) == 0)
+                fprintf(stderr, "%s'%s'", n++ ? ", " : "; it is a sub-op of ", owner);
+    }
+    return n;
 }
 
 static int unknown_op(const char *name) {
@@ -43,7 +58,7 @@ static int unknown_op(const char *name) {
         }
     }
     fprintf(stderr, "quern ops: there is no op '%s'", name);
-    if (near >= 0) fprintf(stderr, "; did you mean '%s'?", qn_op_describe(near)->name);
+    if (!name_owners(name) && near >= 0) fprintf(stderr, "; did you mean '%s'?", qn_op_describe(near)->name);
     fprintf(stderr, "\n");
     return APP_USAGE;
 }
@@ -65,10 +80,7 @@ static int print_one(const char *name, const char *form) {
 }
 
 static int print_seed(const char *seed, const char *name, const char *form) {
-    if (name || (form && strcmp(form, "--markdown") != 0)) {
-        fprintf(stderr, "quern ops: --seed and '%s' do not go together\n", name ? name : form);
-        return APP_USAGE;
-    }
+    if (name || (form && strcmp(form, "--markdown") != 0)) return app_apart("quern ops", "--seed", name ? name : form);
     return ops_print_seed(seed, form != NULL);
 }
 
@@ -88,10 +100,7 @@ int cmd_ops(int argc, char **argv) {
             continue;
         }
         const char **slot = argv[i][0] == '-' ? &form : &name;
-        if (*slot) {
-            fprintf(stderr, "quern ops: '%s' and '%s' do not go together\n", *slot, argv[i]);
-            return APP_USAGE;
-        }
+        if (*slot) return app_apart("quern ops", *slot, argv[i]);
         *slot = argv[i];
     }
     if (seed) return print_seed(seed, name, form);

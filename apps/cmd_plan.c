@@ -1,5 +1,4 @@
 /* quern plan: what a graph will allocate and where each of its nodes will run, before anything is loaded. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -26,13 +25,15 @@ static const char help
          "  --example NAME      a network of ours instead of a file: ";
 
 typedef struct options {
-    const char *file, *bind;
+    const char *file, *bind, *example_name, *cap_text;
     lm_words words; /* of -m */
     const net_example *example;
     unsigned long long cap;
     uint32_t flags;
     int steps, values, json;
 } options;
+
+enum { REFUSED = 0 }; /* a word, and why has been said */
 
 static int complain(const char *what, const char *text) {
     fprintf(stderr, "quern plan: %s: %s\n", what, text);
@@ -65,17 +66,40 @@ static void print_totals(const qn_plan_totals *t, double seconds) {
     printf("planned in %.1f ms\n", seconds * 1e3);
 }
 
+typedef struct step_row {
+    qn_plan_step_info s;
+    qn_node_info n;
+} step_row;
+
+static int step_at(const qn_plan *plan, int32_t i, step_row *r) {
+    r->s.size = sizeof r->s;
+    r->n.size = sizeof r->n;
+    return qn_plan_step_describe(plan, i, &r->s) == QN_OK && qn_graph_node(r->s.graph, r->s.node, &r->n) == QN_OK;
+}
+
+static int kernel_text(const qn_plan_step_info *s, char text[96]) {
+    return snprintf(text, 96, "%s%s%s", s->kernel, *s->level ? " " : "", s->level);
+}
+
 static void print_steps(const qn_plan *plan, const qn_plan_totals *t) {
-    printf("\n%5s  %-22s %-7s %-10s %-28s %12s %12s  %s\n", "node", "op", "where", "how", "kernel", "bytes", "flops", "part");
+    int op = 2, kernel = 6; /* widths of the columns: at least their heads */
+    char text[96];
     for (int32_t i = 0; i < t->n_steps; i++) {
-        qn_plan_step_info s = {.size = sizeof s};
-        qn_node_info n = {.size = sizeof n};
-        char kernel[96];
-        if (qn_plan_step_describe(plan, i, &s) != QN_OK || qn_graph_node(s.graph, s.node, &n) != QN_OK) continue;
-        snprintf(kernel, sizeof kernel, "%s%s%s", s.kernel, *s.level ? " " : "", s.level);
-        printf("%5d  %-22s %-7s %-10s %-28s %12llu %12.4g  %s\n", s.node, qn_op_describe(n.op)->name, s.place, s.how, kernel,
-               (unsigned long long)s.bytes, s.flops, n.label);
-        if (*s.reason) printf("       not on the device: %s\n", s.reason);
+        step_row r;
+        if (!step_at(plan, i, &r)) continue;
+        int a = (int)strlen(qn_op_describe(r.n.op)->name), b = kernel_text(&r.s, text);
+        op = a > op ? a : op;
+        kernel = b > kernel ? b : kernel;
+    }
+    printf("\n%5s  %-*s %-7s %-10s %-*s %12s %12s  %s\n", "node", op, "op", "where", "how", kernel, "kernel", "bytes", "flops",
+           "part");
+    for (int32_t i = 0; i < t->n_steps; i++) {
+        step_row r;
+        if (!step_at(plan, i, &r)) continue;
+        kernel_text(&r.s, text);
+        printf("%5d  %-*s %-7s %-10s %-*s %12llu %12.4g  %s\n", r.s.node, op, qn_op_describe(r.n.op)->name, r.s.place, r.s.how,
+               kernel, text, (unsigned long long)r.s.bytes, r.s.flops, r.n.label);
+        if (*r.s.reason) printf("       not on the device: %s\n", r.s.reason);
     }
 }
 
@@ -104,13 +128,12 @@ static void print_json(const qn_plan *plan, const qn_plan_totals *t, double seco
         printf("%s\"%s\": %llu", i ? ", " : "{", sums[i].name, (unsigned long long)sums[i].bytes);
     printf(", \"seconds\": %.6f, \"steps\": [", seconds);
     for (int32_t i = 0; i < t->n_steps; i++) {
-        qn_plan_step_info s = {.size = sizeof s};
-        qn_node_info n = {.size = sizeof n};
-        if (qn_plan_step_describe(plan, i, &s) != QN_OK || qn_graph_node(s.graph, s.node, &n) != QN_OK) continue;
+        step_row r;
+        if (!step_at(plan, i, &r)) continue;
         printf("%s\n  {\"node\": %d, \"op\": \"%s\", \"place\": \"%s\", \"how\": \"%s\", \"kernel\": \"%s\", \"level\": \"%s\", "
                "\"bytes\": %llu, \"flops\": %.17g}",
-               i ? "," : "", s.node, qn_op_describe(n.op)->name, s.place, s.how, s.kernel, s.level, (unsigned long long)s.bytes,
-               s.flops);
+               i ? "," : "", r.s.node, qn_op_describe(r.n.op)->name, r.s.place, r.s.how, r.s.kernel, r.s.level,
+               (unsigned long long)r.s.bytes, r.s.flops);
     }
     printf("]}\n");
 }
@@ -197,17 +220,56 @@ static int run(const options *o) {
     return rc;
 }
 
-static int print_help(FILE *to) {
-    fputs(help, to);
+static void print_examples(FILE *to) {
     for (int i = 0; net_example_at(i); i++) fprintf(to, "%s%s", i ? ", " : "", net_example_at(i)->name);
     fputs("\n", to);
-    return to == stdout ? APP_OK : APP_USAGE;
 }
 
-/* One word with its value; how many it took, 0: not known or not understood. */
+static int print_help(void) {
+    fputs(help, stdout);
+    print_examples(stdout);
+    return APP_OK;
+}
+
+static int take_example(options *o, const char *name) {
+    const net_example *found = net_example_find(name);
+    if (found && (!o->example || o->example == found)) return o->example = found, 2;
+    if (found) return app_apart("quern plan", o->example->name, name), REFUSED;
+    fprintf(stderr, "quern plan: there is no example '%s'; there are ", name);
+    print_examples(stderr);
+    return REFUSED;
+}
+
+static int take_cap(options *o, const char *word) {
+    int64_t cap;
+    if (lm_number("plan", "--cap", word, 1, INT64_MAX, &cap) != APP_OK) return REFUSED;
+    o->cap = (unsigned long long)cap;
+    return 2;
+}
+
+/* Where the value of a word goes, NULL: it takes none, or is none. */
+static const char **slot_of(options *o, const char *word) {
+    const struct {
+        const char *word, *other;
+        const char **slot;
+    } slots[] = {{"-m", "--model", &o->words.model},
+                 {"-c", "--ctx-size", &o->words.context},
+                 {"--bind", NULL, &o->bind},
+                 {"--device", NULL, &o->words.device},
+                 {"-b", "--batch-size", &o->words.batch},
+                 {"-np", "--parallel", &o->words.sequences},
+                 {"-ctk", "--cache-type-k", &o->words.k},
+                 {"-ctv", "--cache-type-v", &o->words.v},
+                 {"--example", NULL, &o->example_name},
+                 {"--cap", NULL, &o->cap_text}};
+    for (size_t i = 0; i < sizeof slots / sizeof *slots; i++)
+        if (strcmp(word, slots[i].word) == 0 || (slots[i].other && strcmp(word, slots[i].other) == 0)) return slots[i].slot;
+    return NULL;
+}
+
+/* One word with its value: how many it took, or REFUSED. */
 static int take(options *o, int n, char **words) {
     const char *w = words[0];
-    char *end;
     if (strcmp(w, "--steps") == 0) return o->steps = 1;
     if (strcmp(w, "--values") == 0) return o->values = 1;
     if (strcmp(w, "--json") == 0) return o->json = 1;
@@ -217,20 +279,16 @@ static int take(options *o, int n, char **words) {
     size_t length = strlen(w);
     if (*w != '-' && length > 5 && strcmp(w + length - 5, ".gguf") == 0 && !o->words.model) return o->words.model = w, 1;
     if (*w != '-' && !o->file) return o->file = w, 1;
-    if (n < 2) return 0;
-    if (strcmp(w, "-m") == 0 || strcmp(w, "--model") == 0) return o->words.model = words[1], 2;
-    if (strcmp(w, "-c") == 0 || strcmp(w, "--ctx-size") == 0) return o->words.context = words[1], 2;
-    if (strcmp(w, "--bind") == 0) return o->bind = words[1], 2;
-    if (strcmp(w, "--device") == 0) return o->words.device = words[1], 2;
-    if (strcmp(w, "-b") == 0 || strcmp(w, "--batch-size") == 0) return o->words.batch = words[1], 2;
-    if (strcmp(w, "-np") == 0 || strcmp(w, "--parallel") == 0) return o->words.sequences = words[1], 2;
-    if (strcmp(w, "-ctk") == 0 || strcmp(w, "--cache-type-k") == 0) return o->words.k = words[1], 2;
-    if (strcmp(w, "-ctv") == 0 || strcmp(w, "--cache-type-v") == 0) return o->words.v = words[1], 2;
-    if (strcmp(w, "--example") == 0) return (o->example = net_example_find(words[1])) ? 2 : 0;
-    if (strcmp(w, "--cap") != 0) return 0;
-    errno = 0;
-    o->cap = strtoull(words[1], &end, 10); /* which takes -5 for a number near the largest */
-    return errno || *end || *words[1] < '0' || *words[1] > '9' || !o->cap ? 0 : 2;
+    const char **slot = slot_of(o, w);
+    if (slot && n > 1) {
+        *slot = words[1];
+        return slot == &o->example_name ? take_example(o, words[1]) : slot == &o->cap_text ? take_cap(o, words[1]) : 2;
+    }
+    const char *why = slot ? "'%s' needs something behind it" : *w == '-' ? "there is no option '%s'" : "what is '%s' for?";
+    fputs("quern plan: ", stderr);
+    fprintf(stderr, why, w);
+    fputs("; 'quern plan --help' says more\n", stderr);
+    return REFUSED;
 }
 
 static int for_models(const options *o) {
@@ -244,25 +302,24 @@ static const char *fault(const options *o) {
     if (n > 1) return "one graph, please: a file, a model or an example";
     if (for_models(o) && !o->words.model) return "-c, -b, -np, -ctk and -ctv are for models";
     if (o->words.model && (o->bind || o->flags)) return "--bind, --strict, --reference and --no-passes are not for models";
+    if (o->json && o->values) return "--json tells no values: leave out --values";
+    if (o->flags & QN_PLAN_STRICT && !o->words.device) return "--strict is about a device: --device names it";
     return NULL;
 }
 
 int cmd_plan(int argc, char **argv) {
     options o = {0};
     for (int i = 1; i < argc;) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return print_help(stdout);
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return print_help();
         int used = take(&o, argc - i, argv + i);
-        if (!used) {
-            fprintf(stderr, "quern plan: cannot use '%s'%s%s\n", argv[i], i + 1 < argc ? " " : "",
-                    i + 1 < argc ? argv[i + 1] : "");
-            return print_help(stderr);
-        }
+        if (used == REFUSED) return APP_USAGE;
         i += used;
     }
     const char *wrong = fault(&o);
     if (wrong) {
-        fprintf(stderr, "quern plan: %s\n", wrong);
-        return print_help(stderr);
+        fprintf(stderr, "quern plan: %s; 'quern plan --help' says more\n", wrong);
+        return APP_USAGE;
     }
+    if (app_is_empty("quern plan", "the file", o.file)) return APP_USAGE;
     return o.words.model ? run_model(&o) : run(&o);
 }

@@ -1,5 +1,6 @@
 /* quern profile: reads traces of PyTorch and of Quern and prints any of their views. */
 #include <errno.h>
+#include <fnmatch.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,26 +33,27 @@ static const char help[] =
 
 typedef struct text_option {
     const char *name;
-    size_t at; /* in profile_job */
+    size_t at;         /* in profile_job */
+    const char *views; /* a pattern of their names; NULL: it is for all */
 } text_option;
 
 #define IN_REQUEST(field) (offsetof(profile_job, request) + offsetof(qn_profile_request, field))
 
-static const text_option text_options[] = {{"--run", IN_REQUEST(run)},
-                                           {"--worker", IN_REQUEST(worker)},
-                                           {"--span", IN_REQUEST(span)},
-                                           {"--against", offsetof(profile_job, against)},
-                                           {"--against-run", IN_REQUEST(against_run)},
-                                           {"--against-worker", IN_REQUEST(against_worker)},
-                                           {"--against-span", IN_REQUEST(against_span)},
-                                           {"--path", IN_REQUEST(path)},
-                                           {"--op", IN_REQUEST(op_name)},
-                                           {"--shape", IN_REQUEST(input_shape)},
-                                           {"--start", IN_REQUEST(start_ts)},
-                                           {"--end", IN_REQUEST(end_ts)},
-                                           {"--time", IN_REQUEST(time_metric)},
-                                           {"--memory", IN_REQUEST(memory_metric)},
-                                           {"-o", offsetof(profile_job, out)}};
+static const text_option text_options[] = {{"--run", IN_REQUEST(run), NULL},
+                                           {"--worker", IN_REQUEST(worker), NULL},
+                                           {"--span", IN_REQUEST(span), NULL},
+                                           {"--against", offsetof(profile_job, against), "diff"},
+                                           {"--against-run", IN_REQUEST(against_run), "diff"},
+                                           {"--against-worker", IN_REQUEST(against_worker), "diff"},
+                                           {"--against-span", IN_REQUEST(against_span), "diff"},
+                                           {"--path", IN_REQUEST(path), "diff"},
+                                           {"--op", IN_REQUEST(op_name), "operation_stack"},
+                                           {"--shape", IN_REQUEST(input_shape), "operation_stack"},
+                                           {"--start", IN_REQUEST(start_ts), "memory"},
+                                           {"--end", IN_REQUEST(end_ts), "memory"},
+                                           {"--time", IN_REQUEST(time_metric), "memory*"},
+                                           {"--memory", IN_REQUEST(memory_metric), "memory*"},
+                                           {"-o", offsetof(profile_job, out), NULL}};
 
 static int usage_error(const char *sentence, const char *what) { return profile_wrong(NULL, sentence, what); }
 
@@ -70,7 +72,9 @@ static int take_option(profile_job *job, int argc, char **argv, int *i) {
     int rc = profile_take_reading(&job->options, NULL, argc, argv, i, &missing);
     if (rc != PROFILE_NOT_MINE) return rc;
     if (strcmp(argv[*i], "--json") == 0 || strcmp(argv[*i], "--csv") == 0) {
-        job->form = argv[*i][2] == 'j' ? PRINT_JSON : PRINT_CSV;
+        print_form form = argv[*i][2] == 'j' ? PRINT_JSON : PRINT_CSV;
+        if (job->form != PRINT_TABLE && job->form != form) return app_apart("quern profile", "--json", "--csv");
+        job->form = form;
         return APP_OK;
     }
     for (size_t k = 0; k < sizeof text_options / sizeof *text_options; k++)
@@ -100,6 +104,25 @@ static int take_arguments(profile_job *job, int argc, char **argv) {
     return APP_OK;
 }
 
+/* What would change nothing in this view: an option of another one, or of tables where there are none. */
+static int check_options(const profile_job *job) {
+    const char *value;
+    if (app_is_empty("quern profile", "the file to write", job->out)) return APP_USAGE;
+    int all = strcmp(job->view, "all") == 0, is_trace = strcmp(job->view, "trace_view") == 0;
+    for (size_t k = 0; k < sizeof text_options / sizeof *text_options; k++) {
+        const text_option *o = &text_options[k];
+        memcpy(&value, (const char *)job + o->at, sizeof value);
+        if (!value || !o->views || fnmatch(o->views, job->view, 0) == 0) continue;
+        if (all && strcmp(o->views, "diff") != 0) continue;
+        return app_apart("quern profile", job->view, o->name);
+    }
+    if (is_trace && job->form == PRINT_CSV) return app_apart("quern profile", job->view, "--csv");
+    if (job->request.input_shape && !job->request.op_name) return usage_error("--shape is of an operator: --op names it%s", "");
+    const char *tables_of = job->form == PRINT_JSON ? "--json" : is_trace || (all && job->form == PRINT_TABLE) ? job->view : NULL;
+    if (job->top && tables_of) return app_apart("quern profile", tables_of, "--top");
+    return profile_check_units(&job->request);
+}
+
 /* `diffnode` is the diff of one node. Returns an exit code. */
 static int check_view(profile_job *job) {
     const char *name;
@@ -114,7 +137,7 @@ static int check_view(profile_job *job) {
     const qn_profile_request *r = &job->request;
     if (is_diff && !job->against && !r->against_run && !r->against_worker && !r->against_span)
         return usage_error("diff needs another trace: --against FILE|DIR%s", "");
-    return APP_OK;
+    return check_options(job);
 }
 
 static void print_help(void) {

@@ -27,6 +27,7 @@ typedef struct job {
     uint64_t n, bytes_in, bytes_out, total, weights;
     int64_t not_weighed;
     qn_dtype *chosen;
+    quantize_misses misses;
     qn_error error;
 } job;
 
@@ -87,7 +88,7 @@ static qn_status announce(job *j) {
     count_values(j->file, before);
     for (uint64_t i = 0; i < j->n; i++) {
         qn_file_entry(j->file, (int64_t)i, &t);
-        j->chosen[i] = quantize_choose(&j->model, t.name, &t.tensor, before[layer_slot(t.name)]);
+        j->chosen[i] = quantize_choose(&j->model, t.name, &t.tensor, before[layer_slot(t.name)], &j->misses);
         qn_tensor shape;
         qn_status status = qn_tensor_init(&shape, j->chosen[i], t.tensor.rank, t.tensor.shape, NULL, 0);
         if (status != QN_OK)
@@ -102,6 +103,19 @@ static qn_status announce(job *j) {
         if (status != QN_OK) return status;
     }
     return QN_OK;
+}
+
+/* A pattern that no tensor's name has is a slip more often than not. */
+static void warn_of_idle_patterns(const job *j) {
+    char regex[QUANTIZE_ASK];
+    const char *list = j->model.tensor_types, *type;
+    while (quantize_next_ask(&list, regex, &type)) {
+        qn_file_tensor t;
+        int used = 0;
+        for (int64_t i = 0; !used && qn_file_entry(j->file, i, &t) == QN_OK; i++)
+            used = quantize_may_change(&j->model, t.name, &t.tensor) && quantize_matches(regex, t.name, NULL) == 1;
+        if (!used) fprintf(stderr, "quern quantize: --tensor-type: '%s' matches no tensor whose type may change\n", regex);
+    }
 }
 
 static void print_tensor(const job *j, const qn_file_tensor *t, uint64_t i, int weighed) {
@@ -136,6 +150,7 @@ static int run(job *j) {
     j->chosen = calloc(j->n ? j->n : 1, sizeof *j->chosen);
     if (!j->chosen) return qn_error_set(&j->error, QN_NO_MEMORY, "no memory"), APP_FAILED;
     quantize_model_read(&j->model, j->file);
+    warn_of_idle_patterns(j);
     if (qn_writer_create(j->out, &j->writer, &j->error) != QN_OK) return APP_FAILED;
     write_keys(j);
     qn_status status = announce(j);
@@ -177,18 +192,18 @@ static int take_dtype(const char *flag, const char *name, qn_dtype *dtype) {
 }
 
 static int check_tensor_types(const char *list) {
-    for (const char *at = list; at && *at;) {
-        char one[256];
-        size_t n = strcspn(at, ",");
-        snprintf(one, sizeof one, "%.*s", (int)(n < 255 ? n : 255), at);
-        char *equals = strrchr(one, '=');
+    char regex[QUANTIZE_ASK], why[128];
+    const char *type;
+    while (quantize_next_ask(&list, regex, &type)) {
         qn_dtype dtype;
-        if (!equals) {
-            fprintf(stderr, "quern quantize: --tensor-type: '%s' is not REGEX=TYPE\n", one);
+        if (!type) {
+            fprintf(stderr, "quern quantize: --tensor-type: '%s' is not REGEX=TYPE\n", regex);
             return APP_USAGE;
         }
-        if (take_dtype("--tensor-type", equals + 1, &dtype) != APP_OK) return APP_USAGE;
-        at += n + (at[n] == ',');
+        if (take_dtype("--tensor-type", type, &dtype) != APP_OK) return APP_USAGE;
+        if (quantize_matches(regex, "", why) >= 0) continue;
+        fprintf(stderr, "quern quantize: --tensor-type: '%s' is no regular expression: %s\n", regex, why);
+        return APP_USAGE;
     }
     return APP_OK;
 }
@@ -216,6 +231,9 @@ int cmd_quantize(int argc, char **argv) {
     }
     j.in = words[0];
     j.out = words[1];
+    if (app_is_empty("quern quantize", "the model", j.in) || app_is_empty("quern quantize", "the file to write", j.out))
+        return APP_USAGE;
+    if (app_is_empty("quern quantize", "the importance matrix", j.matrix_path)) return APP_USAGE;
     if (model_is_same("quantize", j.in, j.out) || model_is_same("quantize", j.matrix_path, j.out)) return APP_USAGE;
     j.model.type = quantize_type_find(words[2]);
     if (j.model.type == QUANTIZE_TYPES) {
@@ -232,11 +250,12 @@ int cmd_quantize(int argc, char **argv) {
     rc = open_and_run(&j, (int)n_threads);
     if (rc != APP_OK) fprintf(stderr, "quern quantize: %s\n", j.error.text);
     else
-        printf("%s: %llu tensors, %llu -> %llu bytes, %.2f bits a weight\n", j.out, (unsigned long long)j.n,
+        printf("%s: %llu tensor%s, %llu -> %llu bytes, %.2f bits a weight\n", j.out, (unsigned long long)j.n, app_s((int64_t)j.n),
                (unsigned long long)j.bytes_in, (unsigned long long)j.bytes_out,
                j.weights ? 8.0 * (double)j.bytes_out / (double)j.weights : 0.0);
+    if (rc == APP_OK) quantize_misses_print("quantize", &j.misses);
     if (rc == APP_OK && j.not_weighed)
-        fprintf(stderr, "quern quantize: %lld tensors are not in the importance matrix and were quantised without\n",
-                (long long)j.not_weighed);
+        fprintf(stderr, "quern quantize: %lld tensor%s not in the importance matrix and quantised without\n",
+                (long long)j.not_weighed, j.not_weighed == 1 ? " is" : "s are");
     return rc;
 }

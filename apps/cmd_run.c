@@ -1,5 +1,6 @@
 /* quern run: a prompt in, text out. Text goes to standard output, all else to standard error. */
 #include <errno.h>
+#include <time.h>
 
 #include "lm_sample.h"
 
@@ -68,14 +69,28 @@ static void print_speed(const lm *l, const qn_generate_result *r, uint64_t seed)
     static const char *const ends[] = {"the model ended", "a stop was reached", "as many as asked for", "the context is full",
                                        "stopped"};
     double prompt = (double)r->prompt_nanoseconds * 1e-9, made = (double)r->made_nanoseconds * 1e-9;
-    fprintf(stderr,
-            "\nprompt %d tokens in %.3f s (%.1f a second), then %d in %.3f s (%.1f a second); %s; seed %llu, %d threads\n",
-            r->n_prompt, prompt, prompt > 0 ? r->n_prompt / prompt : 0.0, r->n_made, made,
-            made > 0 && r->n_made > 1 ? (r->n_made - 1) / made : 0.0, ends[r->end], (unsigned long long)seed, l->threads);
+    if (!r->n_made) prompt += made; /* the prompt's time ends with the first token, and there was none */
+    fprintf(stderr, "\nprompt %d token%s in %.3f s", r->n_prompt, app_s(r->n_prompt), prompt);
+    if (prompt > 0) fprintf(stderr, " (%.1f a second)", r->n_prompt / prompt);
+    fprintf(stderr, ", then %d", r->n_made);
+    if (r->n_made > 1 && made > 0) fprintf(stderr, " in %.3f s (%.1f a second)", made, (r->n_made - 1) / made);
+    fprintf(stderr, "; %s; seed %llu, %d thread%s\n", ends[r->end], (unsigned long long)seed, l->threads, app_s(l->threads));
 }
 
-/* The prompt's state from the file, when it is this prompt's, else into it. 0: there is none; *failed when it could not be written. */
-static int use_cache(lm *l, const char *path, qn_text prompt, uint32_t flags, int *failed) {
+static uint64_t now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+typedef struct cache_work {
+    int not_kept; /* what was read could not be written */
+    int32_t n;    /* tokens that were read for it, and how long that took */
+    uint64_t nanoseconds;
+} cache_work;
+
+/* The prompt's state from the file, when it is this prompt's, else into it. 0: there is none. */
+static int use_cache(lm *l, const char *path, qn_text prompt, uint32_t flags, cache_work *work) {
     const qn_tokenizer *t;
     qn_error error;
     size_t n;
@@ -91,10 +106,13 @@ static int use_cache(lm *l, const char *path, qn_text prompt, uint32_t flags, in
     }
     if (!hit && n > 1) { /* all but the last token: that one is run when text is made */
         qn_session_part part = {0, (int32_t)n - 1, ids, 0};
+        uint64_t from = now();
         hit = qn_session_run(l->session, &part, 1, &error) == QN_OK;
+        work->nanoseconds = now() - from;
+        work->n = hit ? part.n : 0;
         if (hit && qn_session_save(l->session, 0, path, &error) != QN_OK) {
             fprintf(stderr, "quern run: %s\n", error.text);
-            *failed = 1;
+            work->not_kept = 1;
         }
     }
     free(ids);
@@ -108,7 +126,7 @@ static int generate(lm *l, const run_words *w, const sample_words *sw) {
     qn_generate_result r = {.size = sizeof r};
     int64_t most = -1;
     size_t length = 0;
-    int not_kept = 0;
+    cache_work cached = {0};
     int rc = w->n ? lm_number("run", "--predict", w->n, -1, INT32_MAX, &most) : APP_OK;
     if (rc == APP_OK) rc = lm_session(l);
     if (rc != APP_OK) return rc;
@@ -122,7 +140,7 @@ static int generate(lm *l, const run_words *w, const sample_words *sw) {
     qn_text stop = {w->stop, w->stop ? strlen(w->stop) : 0};
     o.stops = &stop;
     o.n_stops = w->stop ? 1 : 0;
-    if (rc == APP_OK && w->cache && use_cache(l, w->cache, o.prompt, w->special ? QN_ENCODE_SPECIAL : 0, &not_kept))
+    if (rc == APP_OK && w->cache && use_cache(l, w->cache, o.prompt, w->special ? QN_ENCODE_SPECIAL : 0, &cached))
         o.flags |= QN_GENERATE_WHOLE;
     output out = {{prompt, w->no_prompt ? 0 : length}, 0};
     qn_status made = rc == APP_OK ? qn_generate(l->session, &o, print_piece, &out, &r, &error) : QN_OK;
@@ -130,13 +148,15 @@ static int generate(lm *l, const run_words *w, const sample_words *sw) {
     else if (made != QN_OK) rc = lm_fail(l, &error);
     if (rc != APP_FAILED && rc != APP_USAGE && !out.failed) {
         print_text(&out, "\n", 1);
+        r.n_prompt += cached.n;
+        r.prompt_nanoseconds += cached.nanoseconds;
         if (made == QN_OK) print_speed(l, &r, s.seed);
     }
     if (out.failed && !*model_stopped()) { /* what waits for a reader ends with Ctrl-C */
         fprintf(stderr, "quern run: the text cannot be written: %s\n", strerror(out.failed));
         rc = APP_FAILED;
     }
-    if (rc == APP_OK && not_kept) rc = APP_FAILED;
+    if (rc == APP_OK && cached.not_kept) rc = APP_FAILED;
     sample_free(&s);
     free(prompt);
     return rc;
@@ -168,6 +188,9 @@ int cmd_run(int argc, char **argv) {
                               {"--prompt-cache", &w.cache, NULL, 0}};
     int rc = sample_options(argc, argv, help, &sw, own, (int)(sizeof own / sizeof *own), &words);
     if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
+    if (w.prompt && w.file) return app_apart("quern run", "-p", "-f");
+    if (app_is_empty("quern run", "the prompt's file", w.file) || app_is_empty("quern run", "the prompt cache", w.cache))
+        return APP_USAGE;
     model_catch_stop_reading();
     rc = lm_open(&l, "run", &words);
     if (rc == APP_OK) rc = lm_prepare(&l, &words, folder);

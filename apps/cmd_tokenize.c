@@ -32,6 +32,11 @@ static char *take_text(const lm *l, const text_words *w, size_t *length) {
     return copy;
 }
 
+static int check_text(const char *who, const text_words *w) {
+    if (w->text && w->file) return app_apart(who, "-p", "-f");
+    return app_is_empty(who, "the text's file", w->file) ? APP_USAGE : APP_OK;
+}
+
 static int print_tokens(lm *l, const text_words *w) {
     const qn_tokenizer *t;
     size_t length, n;
@@ -62,6 +67,9 @@ int cmd_tokenize(int argc, char **argv) {
         {"--count", NULL, &w.count, 0}};
     int rc = lm_options(argc, argv, tokenize_help, flags, sizeof flags / sizeof *flags, &words);
     if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
+    if (w.ids && w.count) return app_apart("quern tokenize", "--ids", "--count");
+    rc = check_text("quern tokenize", &w);
+    if (rc != APP_OK) return rc;
     model_catch_stop_reading();
     rc = lm_open_vocabulary(&l, "tokenize", &words);
     if (rc == APP_OK) rc = print_tokens(&l, &w);
@@ -149,6 +157,8 @@ int cmd_embed(int argc, char **argv) {
                                 {"--json", NULL, &w.json, 0}};
     int rc = lm_options(argc, argv, embed_help, flags, sizeof flags / sizeof *flags, &words);
     if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
+    rc = check_text("quern embed", &w);
+    if (rc != APP_OK) return rc;
     model_catch_stop_reading();
     rc = lm_open(&l, "embed", &words);
     if (rc == APP_OK) rc = lm_prepare(&l, &words, folder);

@@ -1,5 +1,4 @@
 /* quern train: the example networks, trained on the CPU or a device, deterministic from seed to weights. */
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +8,7 @@
 
 #include "app.h"
 #include "app_profile.h"
+#include "lm.h"
 #include "mnist.h"
 #include "net.h"
 #include "splitmix.h"
@@ -33,7 +33,7 @@ enum { BATCH = 64, PIXELS = 28 * 28, CLASSES = 10 };
 
 typedef struct options {
     const char *data, *device, *profile;
-    long epochs, images, threads, seed;
+    int64_t epochs, images, threads, seed;
     double require, compare;
 } options;
 
@@ -116,8 +116,8 @@ static int one_step(trainer *r, const uint32_t *which, long steps, double *loss)
 
 static int train(trainer *r, const options *o) {
     uint32_t n = r->images.n - r->images.n % BATCH;
-    long steps = o->epochs * (long)(n / BATCH);
-    for (long e = 0; e < o->epochs; e++) {
+    long steps = (long)o->epochs * (long)(n / BATCH);
+    for (long e = 0; e < (long)o->epochs; e++) {
         double sum = 0, loss;
         shuffle(r, r->images.n);
         for (uint32_t i = 0; i < n; i += BATCH) {
@@ -263,8 +263,9 @@ static int run(const options *o) {
     if (app_profile_end(&r.profile) != APP_OK) good = 0; /* testing is no part of the last step */
     good = good && test(&r, &percent, &hash);
     if (good)
-        printf("accuracy %.2f %% of %u test images after %ld steps; weights %016llx; %.1f s\n", percent, r.check.n, r.t,
-               (unsigned long long)hash, (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec));
+        printf("accuracy %.2f %% of %u test images after %ld step%s; weights %016llx; %.1f s\n", percent, r.check.n, r.t,
+               app_s(r.t), (unsigned long long)hash,
+               (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec));
     good = good && (o->compare <= 0 || compare(&r, o, pool));
     finish(&r);
     qn_device_close(device);
@@ -276,46 +277,57 @@ static int run(const options *o) {
     return good ? APP_OK : APP_FAILED;
 }
 
-static int whole(const char *text, long low, long high, long *to) {
+static int take_real(const char *flag, const char *word, double *to) {
     char *end;
-    errno = 0;
-    *to = strtol(text, &end, 10);
-    return !errno && *text && !*end && *to >= low && *to <= high;
+    if (!word) return APP_OK;
+    *to = strtod(word, &end);
+    if (*word && !*end && isfinite(*to)) return APP_OK;
+    fprintf(stderr, "quern train: %s takes a number, not '%s'\n", flag, word);
+    return APP_USAGE;
 }
 
-static int take(options *o, const char *word, const char *value, const char **example) {
-    char *end;
-    if (strcmp(word, "--example") == 0) return *example = value, 1;
-    if (strcmp(word, "--data") == 0) return o->data = value, 1;
-    if (strcmp(word, "--device") == 0) return o->device = value, device_index(value) >= 0;
-    if (strcmp(word, "--epochs") == 0) return whole(value, 1, 1000, &o->epochs);
-    if (strcmp(word, "--images") == 0) return whole(value, BATCH, 60000, &o->images);
-    if (strcmp(word, "-t") == 0 || strcmp(word, "--threads") == 0) return whole(value, 0, QN_POOL_MAX, &o->threads);
-    if (strcmp(word, "--seed") == 0) return whole(value, 0, 2147483647, &o->seed);
-    double *number = strcmp(word, "--require") == 0 ? &o->require : strcmp(word, "--compare") == 0 ? &o->compare : NULL;
-    if (!number) return 0;
-    *number = strtod(value, &end);
-    return *value && !*end && isfinite(*number);
+typedef struct numbers {
+    const char *epochs, *images, *threads, *seed, *require, *compare;
+} numbers;
+
+static int take_numbers(options *o, const numbers *w) {
+    const struct {
+        const char *flag, *word;
+        int64_t low, high, *to;
+    } whole[] = {{"--epochs", w->epochs, 1, 1000, &o->epochs},
+                 {"--images", w->images, BATCH, 60000, &o->images},
+                 {"--threads", w->threads, 0, QN_POOL_MAX, &o->threads},
+                 {"--seed", w->seed, 0, INT32_MAX, &o->seed}};
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
+        if (whole[i].word && lm_number("train", whole[i].flag, whole[i].word, whole[i].low, whole[i].high, whole[i].to) != APP_OK)
+            return APP_USAGE;
+    int rc = take_real("--require", w->require, &o->require);
+    return rc == APP_OK ? take_real("--compare", w->compare, &o->compare) : rc;
 }
 
 int cmd_train(int argc, char **argv) {
     options o = {"../shared/data/mnist", NULL, NULL, 2, 0, 0, 1, 0, 0};
-    const char *example = NULL;
+    const char *example = NULL, *none[1];
+    numbers w = {0};
+    int n;
     if (train_wants_stories(argc, argv)) return train_stories(argc, argv);
     o.profile = app_profile_option(&argc, argv);
-    for (int i = 1; i < argc; i += 2) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            fputs(help, stdout);
-            return APP_OK;
-        }
-        if (i + 1 < argc && take(&o, argv[i], argv[i + 1], &example)) continue;
-        fprintf(stderr, "quern train: cannot use '%s'%s%s\n%s", argv[i], i + 1 < argc ? " " : "", i + 1 < argc ? argv[i + 1] : "",
-                help);
-        return APP_USAGE;
-    }
+    const model_flag flags[] = {{"--example", &example, NULL, 0},   {"--data", &o.data, NULL, 0},
+                                {"--device", &o.device, NULL, 0},   {"--epochs", &w.epochs, NULL, 0},
+                                {"--images", &w.images, NULL, 0},   {"-t", &w.threads, NULL, 0},
+                                {"--threads", &w.threads, NULL, 0}, {"--seed", &w.seed, NULL, 0},
+                                {"--require", &w.require, NULL, 0}, {"--compare", &w.compare, NULL, 0}};
+    int rc = model_options(argc, argv, help, flags, sizeof flags / sizeof *flags, none, 0, &n);
+    if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
     if (!example || strcmp(example, "mnist") != 0) {
-        fprintf(stderr, "quern train: which example? mnist and stories are there\n");
+        fprintf(stderr,
+                example ? "quern train: there is no example '%s'; there are mnist and stories\n"
+                        : "quern train: which example? There are mnist and stories\n",
+                example);
         return APP_USAGE;
     }
+    rc = take_numbers(&o, &w);
+    if (rc != APP_OK) return rc;
+    if (o.device && device_index(o.device) < 0) return app_device_wrong("quern train", o.device);
     return run(&o);
 }

@@ -55,6 +55,7 @@ typedef struct conversion {
     const char *in, *out, *tokenizer, *pre, *name;
     int auto_type;      /* weights keep the type they have */
     quantize_model how; /* which type weights get */
+    quantize_misses misses;
     qn_pool *pool;
     qn_writer *writer;
     convert_tensor *tensors;

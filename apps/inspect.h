@@ -22,7 +22,7 @@ int inspect_wants_key(const inspection *in, const char *name);
 int inspect_wants_tensor(const inspection *in, const char *name);
 /* Of one tensor; and the total goes on by it. */
 uint64_t inspect_hash(inspection *in, const qn_file_tensor *tensor);
-/* Of all tensors, by dtype. */
+/* Of the tensors that are listed, by dtype; of all of them at 0, which is no dtype. */
 void inspect_count(const inspection *in, inspect_sum sums[QN_DTYPE_COUNT]);
 
 void inspect_print_json(inspection *in);

@@ -73,6 +73,10 @@ static void print_totals(const inspection *in) {
                    qn_dtype_describe((qn_dtype)d)->name, (unsigned long long)sums[d].tensors,
                    (unsigned long long)sums[d].elements, (unsigned long long)sums[d].bytes);
     printf("}");
+    if (in->tensor_glob)
+        printf(",\n \"listed\": {\"tensors\": %llu, \"of_tensors\": %llu, \"bytes\": %llu, \"of_bytes\": %llu}",
+               (unsigned long long)sums[0].tensors, (unsigned long long)in->info.n_tensors, (unsigned long long)sums[0].bytes,
+               (unsigned long long)in->info.tensor_bytes);
     if (in->hash) printf(",\n \"xxh64\": \"%016llx\"", (unsigned long long)model_hash_value(&in->total));
 }
 

@@ -38,6 +38,9 @@ static int open_model(lm *l, const char *verb, const lm_words *words, uint32_t f
         fprintf(stderr, "quern %s: which model? Name a file; 'quern %s --help' says more\n", verb, verb);
         return APP_USAGE;
     }
+    char who[32];
+    snprintf(who, sizeof who, "quern %s", verb);
+    if (app_is_empty(who, "the model", words->model)) return APP_USAGE;
     qn_file_options options = qn_file_options_default();
     options.cancel = model_stopped();
     options.flags = flags;
@@ -70,8 +73,8 @@ static int take_words(lm *l, const lm_words *w, int64_t *threads) {
     if (w->context && rc == APP_OK && (rc = lm_number(l->verb, "--ctx-size", w->context, 0, 1 << 26, &n)) == APP_OK)
         l->options.context = n ? n : l->info.context;
     if (l->options.context > l->info.context)
-        fprintf(stderr, "quern %s: the model was made for %lld tokens; beyond them it may lose the thread\n", l->verb,
-                (long long)l->info.context);
+        fprintf(stderr, "quern %s: the model was made for %lld token%s; beyond them it may lose the thread\n", l->verb,
+                (long long)l->info.context, app_s(l->info.context));
     if (w->batch && rc == APP_OK && (rc = lm_number(l->verb, "--batch-size", w->batch, 1, 65536, &n)) == APP_OK)
         l->options.batch = (int32_t)n;
     if (w->sequences && rc == APP_OK && (rc = lm_number(l->verb, "--parallel", w->sequences, 1, 1024, &n)) == APP_OK)
@@ -138,6 +141,12 @@ int lm_session(lm *l) {
     if (qn_session_create(l->model, &l->options, &l->session, &error) != QN_OK) return lm_fail(l, &error);
     model_stop_by(cancel, l->session);
     return APP_OK;
+}
+
+int64_t lm_context(const lm *l) {
+    enum { MOST_UNASKED = 4096 }; /* as model.h says of a context that is not named */
+    if (l->options.context) return l->options.context;
+    return l->info.context < MOST_UNASKED ? l->info.context : MOST_UNASKED;
 }
 
 int lm_tokenizer(lm *l, const qn_tokenizer **tokenizer) {

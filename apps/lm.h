@@ -59,6 +59,8 @@ int lm_open_vocabulary(lm *l, const char *verb, const lm_words *words); /* for i
 /* And threads, device, recorder, options of a session; `folder` from app_profile_option. */
 int lm_prepare(lm *l, const lm_words *words, const char *folder);
 int lm_session(lm *l);
+/* Most tokens in a sequence of the session. */
+int64_t lm_context(const lm *l);
 int lm_tokenizer(lm *l, const qn_tokenizer **tokenizer);
 /* Everything goes, the trace is written. rc, or APP_FAILED when that failed; what failed after Ctrl-C was interrupted. */
 int lm_close(lm *l, int rc);

@@ -186,7 +186,7 @@ int profile_all(profile_job *job) {
     }
     int failed = f->failed || !whole || f->written == 0;
     profile_clear_progress(&job->options);
-    fprintf(stderr, "%d files in %s\n", f->written, job->out);
+    fprintf(stderr, "%d file%s in %s\n", f->written, app_s(f->written), job->out);
     free(f);
     return profile_was_interrupted() ? PROFILE_INTERRUPTED : failed ? APP_FAILED : APP_OK;
 }

@@ -1,5 +1,6 @@
 /* What the verbs of quern profile share: the options that say how traces are read, progress, Ctrl-C, and how they complain. */
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,6 +101,23 @@ int profile_take_reading(qn_profile_options *options, const char *verb, int argc
         return APP_OK;
     }
     return PROFILE_NOT_MINE;
+}
+
+static int is_number(const char *word) {
+    char *end;
+    double v = strtod(word, &end);
+    return *word && !*end && isfinite(v);
+}
+
+int profile_check_units(const qn_profile_request *r) {
+    static const char *const times[] = {"us", "ms", "s"}, *const sizes[] = {"B", "KB", "MB", "GB"};
+    if (r->start_ts && !is_number(r->start_ts)) return profile_wrong(NULL, "--start takes a number, not '%s'", r->start_ts);
+    if (r->end_ts && !is_number(r->end_ts)) return profile_wrong(NULL, "--end takes a number, not '%s'", r->end_ts);
+    if (r->time_metric && index_of(r->time_metric, times, 3) < 0)
+        return profile_wrong(NULL, "--time takes us, ms or s, not '%s'", r->time_metric);
+    if (r->memory_metric && index_of(r->memory_metric, sizes, 4) < 0)
+        return profile_wrong(NULL, "--memory takes B, KB, MB or GB, not '%s'", r->memory_metric);
+    return APP_OK;
 }
 
 /* ---- Interruption and progress ------------------------------------------------------------------------------------ */

@@ -111,6 +111,8 @@ int profile_asks_for_help(int argc, char **argv);
 const char *profile_value_of(const char *name, int argc, char **argv, int *i, int *missing);
 /* An option that says how traces are read. Returns an exit code, or PROFILE_NOT_MINE when it is another. */
 int profile_take_reading(qn_profile_options *options, const char *verb, int argc, char **argv, int *i, int *missing);
+/* Whether bounds of time are numbers and units are known; returns an exit code. */
+int profile_check_units(const qn_profile_request *request);
 
 typedef struct profile_progress {
     struct timespec last;

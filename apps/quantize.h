@@ -36,10 +36,26 @@ typedef struct quantize_model {
     int tied_output; /* no output tensor: the embedding is both */
 } quantize_model;
 
+/* Tensors whose rows are not whole blocks of the type they should have, and which get one of smaller blocks. */
+typedef struct quantize_misses {
+    int64_t got[QN_DTYPE_COUNT], all;
+    int64_t columns; /* of one of them, and what it should have been */
+    qn_dtype wanted;
+} quantize_misses;
+
 /* Reads the facts from a GGUF file. The choices above must be set before or after; this leaves them. */
 void quantize_model_read(quantize_model *model, const qn_file *file);
-/* The dtype a tensor gets. `values_before`: how many tensors of values lie in lower layers. */
-qn_dtype quantize_choose(const quantize_model *model, const char *name, const qn_tensor *tensor, int64_t values_before);
+/* The dtype a tensor gets. `values_before`: how many tensors of values lie in lower layers. Counts in `misses` what could not have
+ * its type. */
+qn_dtype quantize_choose(const quantize_model *model, const char *name, const qn_tensor *tensor, int64_t values_before,
+                         quantize_misses *misses);
+/* One sentence about tensors that could not have their type, nothing when there is none. */
+void quantize_misses_print(const char *verb, const quantize_misses *misses);
+/* Takes the next "REGEX=TYPE" off a list: its regex, cut to the room there is, and its type, NULL when it has none. 0: the list ends. */
+enum { QUANTIZE_ASK = 256 };
+int quantize_next_ask(const char **list, char regex[QUANTIZE_ASK], const char **type);
+/* Whether a name matches; -1: that is no regex, and `why` (NULL: not wanted) says why. */
+int quantize_matches(const char *regex, const char *name, char why[128]);
 /* Whether the tensor is one of those whose dtype is chosen at all: a matrix of weights, and none of the delicate ones. */
 int quantize_may_change(const quantize_model *model, const char *name, const qn_tensor *tensor);
 /* The layer in a name "blk.N.", -1 when there is none; and whether it is a tensor of values. */

@@ -243,27 +243,39 @@ static unsigned facts_of(const quantize_model *m, const qn_tensor *t, part where
     return facts;
 }
 
+int quantize_next_ask(const char **list, char regex[QUANTIZE_ASK], const char **type) {
+    if (!*list || !**list) return 0;
+    size_t n = strcspn(*list, ",");
+    snprintf(regex, QUANTIZE_ASK, "%.*s", (int)(n < QUANTIZE_ASK ? n : QUANTIZE_ASK - 1), *list);
+    *list += n + ((*list)[n] == ',');
+    char *equals = strrchr(regex, '=');
+    *type = equals ? equals + 1 : NULL;
+    if (equals) *equals = 0;
+    return 1;
+}
+
+int quantize_matches(const char *regex, const char *name, char why[128]) {
+    regex_t pattern;
+    int fault = regcomp(&pattern, regex, REG_EXTENDED | REG_NOSUB);
+    if (fault) {
+        if (why) regerror(fault, &pattern, why, 128);
+        return -1;
+    }
+    int found = regexec(&pattern, name, 0, NULL, 0) == 0;
+    regfree(&pattern);
+    return found;
+}
+
 /* The type a "REGEX=TYPE,..." list names for a tensor, NONE when it names none. */
 static qn_dtype asked_for(const char *list, const char *name) {
-    char one[256];
-    while (list && *list) {
-        size_t n = strcspn(list, ",");
-        snprintf(one, sizeof one, "%.*s", (int)(n < sizeof one ? n : sizeof one - 1), list);
-        list += n + (list[n] == ',');
-        char *equals = strrchr(one, '=');
-        regex_t pattern;
-        if (!equals) continue;
-        *equals = 0;
-        if (regcomp(&pattern, one, REG_EXTENDED | REG_NOSUB) != 0) continue;
-        int found = regexec(&pattern, name, 0, NULL, 0) == 0;
-        regfree(&pattern);
-        if (found) return quantize_dtype_find(equals + 1);
-    }
+    char regex[QUANTIZE_ASK];
+    const char *type;
+    while (quantize_next_ask(&list, regex, &type))
+        if (type && quantize_matches(regex, name, NULL) == 1) return quantize_dtype_find(type);
     return QN_DTYPE_NONE;
 }
 
-static qn_dtype by_mixture(const quantize_model *m, const qn_tensor *t, part where, int64_t layer, int64_t values_before) {
-    unsigned facts = facts_of(m, t, where, layer, values_before);
+static qn_dtype by_mixture(const quantize_model *m, part where, unsigned facts) {
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if ((rules[i].type == (int)m->type || rules[i].type == QUANTIZE_ANY) &&
             (rules[i].where == where || rules[i].where == PART_ANY) && (rules[i].when & facts) == rules[i].when)
@@ -271,8 +283,29 @@ static qn_dtype by_mixture(const quantize_model *m, const qn_tensor *t, part whe
     return quantize_type_dtype(m->type);
 }
 
-qn_dtype quantize_choose(const quantize_model *m, const char *name, const qn_tensor *t, int64_t values_before) {
-    qn_dtype base = quantize_type_dtype(m->type), chosen = base;
+/* One that misses the type that was named says more than one that misses a type of its mixture. */
+static void miss(quantize_misses *m, const qn_tensor *t, qn_dtype named, qn_dtype wanted, qn_dtype got) {
+    m->got[got]++;
+    if (m->all++ && (wanted != named || m->wanted == named)) return;
+    m->columns = t->shape[t->rank - 1];
+    m->wanted = wanted;
+}
+
+void quantize_misses_print(const char *verb, const quantize_misses *m) {
+    const qn_dtype_info *wanted = qn_dtype_describe(m->wanted);
+    if (!m->all) return;
+    fprintf(stderr, "quern %s: %lld tensor%s could not get the type meant for %s (now ", verb, (long long)m->all, app_s(m->all),
+            m->all == 1 ? "it" : "them");
+    for (int d = 1, n = 0; d < QN_DTYPE_COUNT; d++)
+        if (m->got[d]) fprintf(stderr, "%s%lld %s", n++ ? ", " : "", (long long)m->got[d], qn_dtype_describe((qn_dtype)d)->name);
+    fprintf(stderr, "): rows of %lld are not whole blocks of %s, which take %d\n", (long long)m->columns, wanted->name,
+            (int)wanted->block);
+}
+
+qn_dtype quantize_choose(const quantize_model *m, const char *name, const qn_tensor *t, int64_t values_before,
+                         quantize_misses *misses) {
+    qn_dtype base = quantize_type_dtype(m->type), chosen = base, wanted;
+    int mixed = 0;
     part where = part_of(m, name);
     int embedding = strstr(name, "token_embd.weight") != NULL;
     if (!quantize_may_change(m, name, t)) return (qn_dtype)t->dtype;
@@ -280,9 +313,15 @@ qn_dtype quantize_choose(const quantize_model *m, const char *name, const qn_ten
     if (embedding && m->embed != QN_DTYPE_NONE) chosen = m->embed;
     else if (where == PART_OUTPUT && m->output != QN_DTYPE_NONE) chosen = m->output;
     else if (asked != QN_DTYPE_NONE) chosen = asked;
-    else if (qn_dtype_describe(base)->kind == QN_KIND_BLOCK && !m->pure)
-        chosen = by_mixture(m, t, where, quantize_layer(name), values_before);
+    else mixed = qn_dtype_describe(base)->kind == QN_KIND_BLOCK && !m->pure;
+    wanted = chosen;
+    if (mixed) {
+        unsigned facts = facts_of(m, t, where, quantize_layer(name), values_before);
+        wanted = by_mixture(m, where, facts & ~(unsigned)UNEVEN);
+        chosen = by_mixture(m, where, facts);
+    }
     while (t->shape[t->rank - 1] % qn_dtype_describe(chosen)->block) /* to smaller blocks, and in the end to none */
         chosen = instead[chosen] != QN_DTYPE_NONE ? instead[chosen] : QN_DTYPE_F16;
+    if (chosen != wanted) miss(misses, t, base, wanted, chosen);
     return chosen;
 }

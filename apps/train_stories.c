@@ -237,8 +237,9 @@ static int run(const options *o) {
     for (int i = 0; good && i < r->train->n_params; i++)
         weights += r->train->params[i].shape[0] * (r->train->params[i].rank > 1 ? r->train->params[i].shape[1] : 1);
     if (good)
-        printf("loss %.4f on new tales after %lld steps; %lld weights %016llx; %.1f s, %.0f ms a step\n", loss,
-               (long long)o->steps, (long long)weights, (unsigned long long)hash, seconds, 1e3 * seconds / (double)o->steps);
+        printf("loss %.4f on new tales after %lld step%s; %lld weights %016llx; %.1f s, %.0f ms a step\n", loss,
+               (long long)o->steps, app_s(o->steps), (long long)weights, (unsigned long long)hash, seconds,
+               1e3 * seconds / (double)o->steps);
     good = good && export(r, o, loss);
     finish(r);
     free(r);
@@ -266,6 +267,11 @@ int train_stories(int argc, char **argv) {
                                 {"--from", &o.from, NULL, 0}};
     int rc = model_options(argc, argv, help, flags, sizeof flags / sizeof *flags, none, 0, &n);
     if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
+    const char *unused = o.out ? "-o" : o.curve ? "--curve" : o.from ? "--from" : steps ? "--steps" : rate ? "--rate" : NULL;
+    if (tales && unused) return app_apart("quern train", "--tell", unused);
+    if (app_is_empty("quern train", "the file to write", o.out) || app_is_empty("quern train", "the curve", o.curve) ||
+        app_is_empty("quern train", "the model to go on from", o.from))
+        return APP_USAGE;
     if (steps) rc = lm_number("train", "--steps", steps, 1, 1000000, &o.steps);
     if (rc == APP_OK && seed) rc = lm_number("train", "--seed", seed, 0, INT32_MAX, &o.seed);
     if (rc == APP_OK && threads) rc = lm_number("train", "--threads", threads, 1, QN_POOL_MAX, &o.threads);

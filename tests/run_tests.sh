@@ -82,6 +82,7 @@ release_tests() {
     run release/bench-ops sh -c 'build/quern bench ops --op add --ms 5 -o csv | grep -E "^\"add\",\"512, 4096\",f32,1,[1-9]"'
     run release/plan-gpt2 sh -c 'build/quern plan --example gpt2 | tee build/plan.txt | grep -E "arena: 1\.0[0-9]+ times the lower bound"'
     run release/verbs python3 tests/apps/check_verbs.py build/quern
+    run release/words python3 tests/apps/check_words.py build/quern
     run docs/true python3 tests/apps/check_docs.py build/quern
     run release/model-files python3 tests/format/check_cli.py build/quern
     run release/archs python3 tests/model/check_archs.py build/quern

@@ -77,7 +77,7 @@ def runtime_errors(work, trace):
     expect("no such worker", 1, ["nobody"], "overview", trace, "--worker", "nobody")
     expect("no such span", 1, ["77"], "overview", trace, "--span", "77")
     expect("no memory records", 1, ["memory"], "memory", trace)
-    expect("bad unit", 1, ["parsec"], "memory", trace, "--time", "parsec")
+    expect("bad unit", 2, ["parsec"], "memory", trace, "--time", "parsec")
     cut = write(os.path.join(work, "cut.pt.trace.json"), json.dumps({"traceEvents": EVENTS})[:-40])
     expect("cut file", 1, ["cut.pt.trace.json", "byte"], "overview", cut)
     expect("no operator of that name", 1, ["nope"], "operation_stack", trace, "--op", "nope")

@@ -1,0 +1,17 @@
+/* What verbs say about words of the command line that cannot be meant, and the small grammar of their numbers. */
+#include <stdio.h>
+
+#include "app.h"
+
+int app_apart(const char *who, const char *one, const char *other) {
+    fprintf(stderr, "%s: '%s' and '%s' do not go together\n", who, one, other);
+    return APP_USAGE;
+}
+
+int app_is_empty(const char *who, const char *what, const char *name) {
+    if (!name || *name) return 0;
+    fprintf(stderr, "%s: the name of %s is empty\n", who, what);
+    return 1;
+}
+
+const char *app_s(int64_t n) { return n == 1 ? "" : "s"; }
