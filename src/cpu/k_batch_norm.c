@@ -62,13 +62,17 @@ QN_INLINE void moments_columns(uint32_t dtype, const form *f, const char *x, int
 }
 
 QN_INLINE void moments_planes(uint32_t dtype, const form *f, const char *x, moments *m) {
-    double sum = 0, squares = 0;
+    double sum = 0, off;
+    away_sums away = {0, 0};
     for (int64_t i = 0; i < f->images; i++) sum += sum_row(dtype, x + i * f->image_step, f->plane);
-    m->mean[0] = sum / m->n;
-    float mean = (float)m->mean[0];
-    double rest = m->mean[0] - (double)mean; /* the mean that is taken off is rounded */
-    for (int64_t i = 0; i < f->images; i++) squares += squares_row(dtype, x + i * f->image_step, f->plane, mean);
-    m->var[0] = squares - m->n * rest * rest;
+    float near = (float)(sum / m->n);
+    for (int64_t i = 0; i < f->images; i++) {
+        away_sums one = sums_away(dtype, CENTRED, x + i * f->image_step, f->plane, near);
+        away.squares += one.squares;
+        away.d += one.d;
+    }
+    m->var[0] = squares_about_mean(away, m->n, &off);
+    m->mean[0] = (double)near + off;
 }
 
 QN_INLINE void sums_columns(uint32_t dtype, const form *f, const char *g, const char *x, int64_t some, moments *m) {
@@ -145,12 +149,6 @@ static void find_moments(const qn_call *c, const form *f, const qn_tensor *x, in
     for (int64_t k = count; k < VF_N; k++) m->mean[k] = 0;
 }
 
-/* What the mean that is taken off lost when it was rounded, times what it is multiplied with; nothing where that is no number. */
-static double lost(double mean, float rounded, double a) {
-    double v = (mean - (double)rounded) * a;
-    return isfinite(v) ? v : 0;
-}
-
 static void forward(const qn_call *c, const form *f, int64_t first, int64_t count) {
     const qn_attr_batch_norm *at = c->attr;
     moments m;
@@ -161,7 +159,7 @@ static void forward(const qn_call *c, const form *f, int64_t first, int64_t coun
         double a = m.r[k] * number_at(c->src[1], i, 1);
         t.mean[k] = (float)m.mean[k];
         t.a[k] = (float)a;
-        t.b[k] = (float)(number_at(c->src[2], i, 0) - lost(m.mean[k], t.mean[k], a));
+        t.b[k] = (float)(number_at(c->src[2], i, 0) - lost(m.mean[k] - (double)t.mean[k], a));
         if (!at->training) continue;
         put_number(c, 1, i, m.mean[k]);
         put_number(c, 2, i, m.r[k]);
@@ -190,7 +188,7 @@ static void find_terms(const qn_call *c, const moments *m, int64_t i, int64_t k,
     t->mean[k] = (float)m->mean[k];
     t->a[k] = (float)(gamma * r);
     t->b[k] = (float)b;
-    t->c[k] = (float)(share * (up_mean - gamma * r * q) - lost(m->mean[k], t->mean[k], b));
+    t->c[k] = (float)(share * (up_mean - gamma * r * q) - lost(m->mean[k] - (double)t->mean[k], b));
     put_number(c, 1, i, qh);
     put_number(c, 2, i, q);
     put_number(c, 3, i, at->training ? (1 - step) * number_at(source(c, 7), i, 0) : -gamma * r * q);

@@ -32,12 +32,13 @@ QN_INLINE void put_lanes(uint32_t dtype, const norm_row *w, int64_t i, vf v) {
 
 QN_INLINE void write_row(uint32_t dtype, const norm_row *w, const char *x) {
     vf r = vf_set1((float)w->r), mean = vf_set1((float)w->mean);
+    vf more = vf_set1((float)-lost(w->mean - (double)(float)w->mean, w->r));
     if (!w->gamma && !w->beta) {
-        for (int64_t i = 0; i < w->n; i += VF_N) put_lanes(dtype, w, i, (qn_lanes_at(dtype, x, i, w->n) - mean) * r);
+        for (int64_t i = 0; i < w->n; i += VF_N) put_lanes(dtype, w, i, vf_fma(qn_lanes_at(dtype, x, i, w->n) - mean, r, more));
         return;
     }
     for (int64_t i = 0; i < w->n; i += VF_N) {
-        vf h = (qn_lanes_at(dtype, x, i, w->n) - mean) * r, b = w->beta ? weight_at(w->beta, i, w->n) : vf_zero();
+        vf h = vf_fma(qn_lanes_at(dtype, x, i, w->n) - mean, r, more), b = w->beta ? weight_at(w->beta, i, w->n) : vf_zero();
         put_lanes(dtype, w, i, w->gamma ? vf_fma(h, weight_at(w->gamma, i, w->n), b) : h + b);
     }
 }

@@ -20,53 +20,62 @@ QN_INLINE vf gradient_at(uint32_t dtype, const back_row *w, int64_t i) {
     return w->gamma ? g * weight_at(w->gamma, i, w->n) : g;
 }
 
-/* Sums over a row less its mean, d: of d d, of q, and of q d, in one walk. */
+/* Sums over a row less a number near its mean, d: of d d, of d, of q, and of q d, in one walk. */
 typedef struct row_sums {
-    double squares, q, qd;
+    away_sums away;
+    double q, qd;
 } row_sums;
+typedef struct lane_sums {
+    vf squares, d, q, qd;
+} lane_sums;
 
 /* Adds one vector's. Lanes behind the end of a row are zero in q and in d. */
-QN_INLINE void add_lanes(vf q, vf d, vf *squares, vf *sum, vf *along) {
-    *squares = vf_fma(d, d, *squares);
-    *sum += q;
-    *along = vf_fma(q, d, *along);
+QN_INLINE void add_lanes(norm_kind kind, vf q, vf d, lane_sums *s) {
+    s->squares = vf_fma(d, d, s->squares);
+    if (kind == CENTRED) s->d += d;
+    s->q += q;
+    s->qd = vf_fma(q, d, s->qd);
 }
 
 /* 0 where a run's sums leave the range of floats, as d d and q d may where q h does not. */
-QN_INLINE int sum_back(uint32_t dtype, const back_row *w, vf mean, row_sums *t) {
-    *t = (row_sums){0, 0, 0};
+QN_INLINE int sum_back(uint32_t dtype, norm_kind kind, const back_row *w, vf mean, row_sums *t) {
+    *t = (row_sums){{0, 0}, 0, 0};
     for (int64_t first = 0; first < w->n; first += RUN) {
         int64_t i = first, end = w->n < first + RUN ? w->n : first + RUN;
-        vf s = vf_zero(), a = s, b = s, s2 = s, a2 = s, b2 = s; /* two of each, so that one need not wait for the other */
+        lane_sums a = {vf_zero(), vf_zero(), vf_zero(), vf_zero()},
+                  b = a; /* two of each, so that one need not wait for the other */
         for (; i + 2 * VF_N <= end; i += 2 * VF_N) {
             vf g = qn_lanes(dtype, w->g, i), h = qn_lanes(dtype, w->g, i + VF_N);
             if (w->gamma) g *= weight_at(w->gamma, i, end), h *= weight_at(w->gamma, i + VF_N, end);
-            add_lanes(g, qn_lanes(dtype, w->x, i) - mean, &s, &a, &b);
-            add_lanes(h, qn_lanes(dtype, w->x, i + VF_N) - mean, &s2, &a2, &b2);
+            add_lanes(kind, g, qn_lanes(dtype, w->x, i) - mean, &a);
+            add_lanes(kind, h, qn_lanes(dtype, w->x, i + VF_N) - mean, &b);
         }
         for (; i < end; i += VF_N) {
             vf d = qn_lanes_at(dtype, w->x, i, end) - mean;
-            add_lanes(gradient_at(dtype, w, i), end - i < VF_N ? vf_some(d, (int)(end - i), vf_zero()) : d, &s, &a, &b);
+            add_lanes(kind, gradient_at(dtype, w, i), end - i < VF_N ? vf_some(d, (int)(end - i), vf_zero()) : d, &a);
         }
-        float squares = vf_sum(s + s2), along = vf_sum(b + b2);
+        float squares = vf_sum(a.squares + b.squares), along = vf_sum(a.qd + b.qd);
         if (!(squares < INFINITY && squares > 1e-30f && along - along == 0)) return 0;
-        t->squares += (double)squares;
-        t->q += (double)vf_sum(a + a2);
+        t->away.squares += (double)squares;
+        t->away.d += (double)vf_sum(a.d + b.d);
+        t->q += (double)vf_sum(a.q + b.q);
         t->qd += (double)along;
     }
     return 1;
 }
 
-/* Sums of q and of q h, for rows that need that. */
-QN_INLINE void sum_far(uint32_t dtype, const back_row *w, vf mean, vf r, row_sums *t) {
-    *t = (row_sums){0, 0, 0};
+/* Sums of q and of q h, for rows that need that. Lanes behind the end of a row are zero in both. */
+QN_INLINE void sum_far(uint32_t dtype, const back_row *w, vf mean, vf r, vf more, row_sums *t) {
+    t->q = t->qd = 0;
     for (int64_t first = 0; first < w->n; first += RUN) {
         int64_t end = w->n < first + RUN ? w->n : first + RUN;
-        vf s = vf_zero(), a = s, b = s;
-        for (int64_t i = first; i < end; i += VF_N)
-            add_lanes(gradient_at(dtype, w, i), (qn_lanes_at(dtype, w->x, i, w->n) - mean) * r, &s, &a, &b);
-        t->q += (double)vf_sum(a);
-        t->qd += (double)vf_sum(b);
+        lane_sums a = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
+        for (int64_t i = first; i < end; i += VF_N) {
+            vf h = vf_fma(qn_lanes_at(dtype, w->x, i, w->n) - mean, r, more);
+            add_lanes(SQUARES, gradient_at(dtype, w, i), end - i < VF_N ? vf_some(h, (int)(end - i), vf_zero()) : h, &a);
+        }
+        t->q += (double)vf_sum(a.q);
+        t->qd += (double)vf_sum(a.qd);
     }
 }
 
@@ -82,25 +91,34 @@ static void add_wide(double *to, vf v, int64_t n) {
     for (int64_t i = 0; i < n; i++) to[i] += t[i];
 }
 
-/* What is taken off a row, what it is multiplied by, A and B. */
+/* What is taken off a row, what it is multiplied by and what is added then, A and B. */
 typedef struct back_moments {
-    vf mean, r, off, along;
+    vf mean, r, more, off, along;
 } back_moments;
 
 QN_INLINE back_moments back_moments_of(uint32_t dtype, norm_kind kind, const back_row *w) {
-    double n = (double)w->n, mean = kind == CENTRED ? sum_row(dtype, w->x, w->n) / n : 0, rest = mean - (double)(float)mean, r;
+    double n = (double)w->n, lacks, squares, r;
+    float near = kind == CENTRED ? (float)(sum_row(dtype, w->x, w->n) / n) : 0;
     row_sums t;
-    if (sum_back(dtype, w, vf_set1((float)mean), &t)) {
-        r = row_factor(kind, t.squares - n * rest * rest, w->n, w->eps); /* the mean that was taken off is rounded */
-        t.qd *= r;
+    if (sum_back(dtype, kind, w, vf_set1(near), &t)) {
+        squares = squares_about_mean(t.away, n, &lacks);
+        r = row_factor(kind, squares, w->n, w->eps);
+        t.qd = (t.qd - lacks * t.q) * r;
     } else {
-        row_moments(dtype, kind, w->x, w->n, w->eps, &mean, &r);
-        sum_far(dtype, w, vf_set1((float)mean), vf_set1((float)r), &t);
+        double mean;
+        squares = row_moments(dtype, kind, w->x, w->n, w->eps, &mean, &r);
+        near = (float)mean;
+        lacks = mean - (double)near;
+        sum_far(dtype, w, vf_set1(near), vf_set1((float)r), vf_set1((float)-lost(lacks, r)), &t);
     }
-    double along = kind != LENGTH ? t.qd / n : r * w->eps >= 1 ? 0 : t.qd; /* the floor of a length is constant */
+    double along = kind != LENGTH ? t.qd / n : sqrt(squares) < w->eps ? 0 : t.qd; /* the floor of a length is constant */
     double off = kind == CENTRED ? t.q / n : 0;
-    return (back_moments){vf_set1((float)mean), vf_set1((float)r), vf_set1((float)off), vf_set1((float)along)};
+    return (back_moments){vf_set1(near), vf_set1((float)r), vf_set1((float)-lost(lacks, r)), vf_set1((float)off),
+                          vf_set1((float)along)};
 }
+
+/* VF_N elements of x, normalised. */
+QN_INLINE vf normal(const back_moments *m, vf x) { return vf_fma(x - m->mean, m->r, m->more); }
 
 /* dx of VF_N elements, or of as many as there are. */
 QN_INLINE vf back_lanes(const back_moments *m, vf q, vf h) { return m->r * (q - m->off - h * m->along); }
@@ -110,7 +128,7 @@ QN_INLINE void put_past(const back_row *w, const back_moments *m) {
     for (int64_t i = 0; i < w->n; i += VF_N) {
         __builtin_prefetch(w->next_g + i * 4, 0, 3);
         __builtin_prefetch(w->next_x + i * 4, 0, 3);
-        vf h = (qn_lanes(QN_DTYPE_F32, w->x, i) - m->mean) * m->r;
+        vf h = normal(m, qn_lanes(QN_DTYPE_F32, w->x, i));
         qn_past_store((float *)(void *)w->dx + i, back_lanes(m, gradient_at(QN_DTYPE_F32, w, i), h));
     }
 }
@@ -122,7 +140,7 @@ QN_INLINE void back_one(uint32_t dtype, norm_kind kind, const back_row *w) {
         return;
     }
     for (int64_t i = 0; i < w->n; i += VF_N) {
-        vf g = qn_lanes_at(dtype, w->g, i, w->n), h = (qn_lanes_at(dtype, w->x, i, w->n) - m.mean) * m.r;
+        vf g = qn_lanes_at(dtype, w->g, i, w->n), h = normal(&m, qn_lanes_at(dtype, w->x, i, w->n));
         vf q = w->gamma ? g * weight_at(w->gamma, i, w->n) : g;
         qn_far_ask(w->dx + i * qn_float_bytes(dtype) + QN_FAR_AHEAD);
         qn_lanes_put_at(dtype, w->dx, i, back_lanes(&m, q, h), w->n);

@@ -24,7 +24,7 @@ static int form_of(const scores *r) { return !r->mask && r->scale > 0 && r->scal
 /* Scores less `top`. A mask of -Inf hides its score whatever that is, even NaN. */
 QN_INLINE vf score_of(const scores *r, vf x, vf m, int form, vf top) {
     vf none = vf_set1(-INFINITY), scale = vf_set1(r->scale);
-    return form == ORDERED ? vf_fma(x, scale, vf_zero() - top)
+    return form == ORDERED ? x * scale - top /* rounded as `top` was: what is left of the highest is 0 */
                            : vf_select(m == none, none, x * scale + vf_set1(r->slope) * m - top);
 }
 /* VF_N scores that the row has. */

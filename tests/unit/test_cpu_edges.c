@@ -272,12 +272,81 @@ static void what_went_nowhere_comes_back_as_nothing(void **unused) {
     each_level_and_thread(check_signals);
 }
 
+/* ---- Rows of nearly one number, lengths below the floor, scores without digits behind the point */
+
+enum { NEAR_ROWS = 6, NEAR_LONG = 290 };
+
+/* Rows of one number each; in every second row a few are the next one. */
+static qn_tensor nearly_one_number(int i, int rank, const int64_t *shape) {
+    qn_tensor t = tensor(source[i], rank, shape);
+    int64_t n = qn_tensor_count(&t), row = n / NEAR_ROWS;
+    for (int64_t k = 0; k < n; k++) {
+        float v = powf(10, (float)(k / row)) * 5.42344312f;
+        source[i][k] = k / row % 2 && k % 97 == 0 ? nextafterf(v, INFINITY) : v;
+    }
+    return t;
+}
+
+static void check_nearly_one_number(void) {
+    qn_tensor x = nearly_one_number(0, SHAPE(NEAR_ROWS, NEAR_LONG)), g = drawn(1, SHAPE(NEAR_ROWS, NEAR_LONG));
+    qn_tensor gamma = drawn(2, SHAPE(NEAR_LONG)), y = tensor(got, SHAPE(NEAR_ROWS, NEAR_LONG));
+    COMPARE(norm, 0, NULL, y, &x);
+    COMPARE(norm_back, 0, NULL, y, &g, &x);
+    COMPARE(layer_norm, 0, NULL, y, &x, &gamma);
+    qn_tensor planes = nearly_one_number(0, SHAPE(1, NEAR_ROWS, 17, 17)), scale = drawn(2, SHAPE(NEAR_ROWS));
+    qn_tensor shift = drawn(3, SHAPE(NEAR_ROWS)), mean = drawn(4, SHAPE(NEAR_ROWS)), var = drawn(5, SHAPE(NEAR_ROWS));
+    qn_attr_batch_norm training = qn_attr_batch_norm_default();
+    training.training = 1;
+    y = tensor(got, SHAPE(1, NEAR_ROWS, 17, 17));
+    COMPARE(batch_norm, 0, &training, y, &planes, &scale, &shift, &mean, &var);
+    qn_attr_group_norm groups = qn_attr_group_norm_default();
+    groups.n_groups = NEAR_ROWS;
+    COMPARE(group_norm, 0, &groups, y, &planes);
+}
+
+/* The gradient of a length below its floor is g over the floor, whatever float the floor is. */
+static void check_floors(void) {
+    qn_attr_l2_norm_back at = qn_attr_l2_norm_back_default();
+    for (int i = 0; i < 50; i++) {
+        qn_tensor g = drawn(0, SHAPE(3, 32)), x = drawn(1, SHAPE(3, 32));
+        at.eps = i ? powf(10, -(float)i / 7) : 1e-5f;
+        for (int k = 0; k < 3 * 32; k++) source[1][k] = (k < 32 ? 0.99f : k < 64 ? 1.01f : 0.5f) * at.eps / sqrtf(32);
+        for (int k = 0; k < 3 * 32; k++) source[0][k] *= at.eps;
+        COMPARE(l2_norm_back, 0, &at, tensor(got, SHAPE(3, 32)), &g, &x);
+    }
+}
+
+static void check_scores_without_digits(void) {
+    for (float size = 1e6f; size < 1e13f; size *= 10) {
+        qn_tensor x = drawn(0, SHAPE(40, 100));
+        qn_attr_soft_max at = qn_attr_soft_max_default();
+        at.scale = 0.088388f;
+        for (int k = 0; k < 40 * 100; k++) source[0][k] *= size;
+        qn_tensor y = tensor(got, SHAPE(40, 100));
+        COMPARE(soft_max, 0, &at, y, &x);
+    }
+}
+
+static void rows_of_nearly_one_number_are_numbers(void **unused) {
+    (void)unused;
+    each_level_and_thread(check_nearly_one_number);
+}
+static void floors_of_lengths_are_constant(void **unused) {
+    (void)unused;
+    each_level_and_thread(check_floors);
+}
+static void large_scores_leave_their_highest(void **unused) {
+    (void)unused;
+    each_level_and_thread(check_scores_without_digits);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(convolutions_add_nothing_beside_an_image), cmocka_unit_test(rows_without_a_number_are_nan),
         cmocka_unit_test(shares_too_small_for_floats_count),        cmocka_unit_test(infinite_sinks_have_no_share),
         cmocka_unit_test(gates_are_those_of_the_reference),         cmocka_unit_test(infinite_weights_of_a_channel_are_infinite),
-        cmocka_unit_test(what_went_nowhere_comes_back_as_nothing),
+        cmocka_unit_test(what_went_nowhere_comes_back_as_nothing),  cmocka_unit_test(rows_of_nearly_one_number_are_numbers),
+        cmocka_unit_test(floors_of_lengths_are_constant),           cmocka_unit_test(large_scores_leave_their_highest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
