@@ -134,27 +134,40 @@ static int is_given(const qn_request *q, int i, const qn_shape *s) {
     return 1;
 }
 
+/* What the kernel asks for with all destinations that there can be, or without the optional ones that the request does not have: a kernel
+ * may go another way for want of one. */
+static size_t kernel_workspace(const qn_request *q, const qn_guarded *g, uint32_t levels, int all) {
+    qn_tensor out[QN_MAX_DST];
+    const qn_tensor *dst[QN_MAX_DST] = {NULL};
+    int n = 0;
+    for (int i = 0; i < g->infer.n_out; i++) {
+        const qn_shape *s = &g->infer.out[i];
+        if (!all && (g->info->dst[i].flags & QN_SLOT_OPTIONAL) && (i >= q->n_dst || !q->dst[i])) continue;
+        n = i + 1;
+        dst[i] = &out[i];
+        if (is_given(q, i, s)) out[i] = qn_layout_with_rank(q->dst[i], s->rank);
+        else qn_tensor_init(&out[i], (qn_dtype)s->dtype, s->rank, s->d, NULL, 0);
+    }
+    qn_call call = {q->op, q->subop, q->n_src, n, q->src, dst, g->infer.attr, NULL};
+    qn_cpu_step kernel;
+    kernel.constant = 0;
+    return qn_cpu_prepare(levels, &call, &kernel) ? kernel.workspace : 0;
+}
+
 /* What the reference asks for or what the kernel asks for, whichever is more: the caller need not know which will run. */
 qn_status qn_workspace_bytes(const qn_request *request, size_t *bytes, qn_result *result) {
     qn_result local, *r = result ? result : &local;
     qn_guarded g;
-    qn_tensor out[QN_MAX_DST];
-    const qn_tensor *dst[QN_MAX_DST] = {NULL};
     qn_result_begin(request, r);
     if (!request || !bytes) return (qn_status)(r->status = QN_ARGUMENT);
     *bytes = 0;
     QN_TRY(qn_guard_sources(request, 0, &g, r));
     *bytes = g.infer.workspace;
     if (g.info->is_view || !qn_cpu_has_kernel(request->op)) return QN_OK;
-    for (int i = 0; i < g.infer.n_out; i++) {
-        const qn_shape *s = &g.infer.out[i];
-        dst[i] = &out[i];
-        if (is_given(request, i, s)) out[i] = qn_layout_with_rank(request->dst[i], s->rank);
-        else qn_tensor_init(&out[i], (qn_dtype)s->dtype, s->rank, s->d, NULL, 0);
+    uint32_t levels = qn_cpu_levels();
+    for (int all = request->n_dst == 0; all < 2; all++) {
+        size_t more = kernel_workspace(request, &g, levels, all);
+        if (more > *bytes) *bytes = more;
     }
-    qn_call call = {request->op, request->subop, request->n_src, g.infer.n_out, request->src, dst, g.infer.attr, NULL};
-    qn_cpu_step kernel;
-    kernel.constant = 0;
-    if (qn_cpu_prepare(qn_cpu_levels(), &call, &kernel) && kernel.workspace > *bytes) *bytes = kernel.workspace;
     return QN_OK;
 }
