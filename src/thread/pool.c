@@ -11,6 +11,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 #include "thread/cores.h"
@@ -49,6 +50,7 @@ struct qn_pool {
     qn_pool_run_fn borrowed; /* the caller's own pool, and nothing below */
     void *user;
     int n_threads; /* the caller included */
+    pid_t process; /* that made it */
     pthread_mutex_t lock;
     pthread_cond_t wake[BEDS];
     _Atomic unsigned char asleep[QN_POOL_MAX]; /* written under the lock */
@@ -221,6 +223,7 @@ static qn_pool *pool_new(void) {
     if (!p) return NULL;
     memset(p, 0, sizeof *p);
     p->n_threads = 1;
+    p->process = getpid();
     int failed = pthread_mutex_init(&p->lock, NULL);
     for (int i = 0; i < BEDS; i++) failed |= pthread_cond_init(&p->wake[i], NULL);
     if (!failed) return p;
@@ -252,12 +255,13 @@ int qn_pool_threads(const qn_pool *p) { return p ? p->n_threads : 1; }
 
 void qn_pool_destroy(qn_pool *p) {
     if (!p) return;
-    if (!p->borrowed && p->n_threads > 1) {
+    int is_ours = getpid() == p->process; /* the threads of a pool that came by a fork, and who waits in it, are not here */
+    if (is_ours && !p->borrowed && p->n_threads > 1) {
         set_gate(p, GATE_END, p->n_threads);
         for (int i = 1; i < p->n_threads; i++) pthread_join(p->threads[i], NULL);
     }
-    for (int i = 0; i < BEDS; i++) pthread_cond_destroy(&p->wake[i]);
-    pthread_mutex_destroy(&p->lock);
+    for (int i = 0; is_ours && i < BEDS; i++) pthread_cond_destroy(&p->wake[i]);
+    if (is_ours) pthread_mutex_destroy(&p->lock);
     qn_allocator memory = qn_memory_default();
     memory.release(memory.user, p, sizeof *p);
 }

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -192,12 +193,35 @@ static void all_round_as_the_caller_does(void **state) {
     qn_pool_destroy(pool);
 }
 
+/* Its threads stayed behind: the child can use what it got, and let go of it. */
+static void a_child_may_let_go_of_its_pool(void **state) {
+    (void)state;
+    qn_pool *pool;
+    assert_int_equal(qn_pool_create(3, &pool), QN_OK);
+    tally t;
+    for (int k = 0; k < PARTS; k++) atomic_store(&t.seen[k], 0);
+    qn_pool_for(pool, PARTS, count, &t);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        alarm(20); /* instead of waiting for ever */
+        qn_pool_destroy(pool);
+        _exit(0);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    qn_pool_for(pool, PARTS, count, &t);
+    for (int k = 0; k < PARTS; k++) assert_int_equal(atomic_load(&t.seen[k]), 2);
+    qn_pool_destroy(pool);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_part_runs_once),         cmocka_unit_test(a_borrowed_pool_is_used),
         cmocka_unit_test(too_many_are_fewer),           cmocka_unit_test(two_callers_get_their_own),
         cmocka_unit_test(parts_may_call_again),         cmocka_unit_test(signals_are_the_program_s),
-        cmocka_unit_test(all_round_as_the_caller_does),
+        cmocka_unit_test(all_round_as_the_caller_does), cmocka_unit_test(a_child_may_let_go_of_its_pool),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
