@@ -197,8 +197,8 @@ static int32_t round_16(const float *x, float inverse, int8_t *q) {
     return vi_total(sum);
 }
 
-/* A block of 32 that holds NaN or infinity gets the scale NaN, and so do the sums it is part of. One whose largest magnitude is too
- * small to divide by counts as zero. */
+/* A block of 32 that holds NaN or infinity gets the scale NaN, and so do the sums it is part of; its integers are 0, for there are none of such
+ * numbers. One whose largest magnitude is too small to divide by counts as zero. */
 void qn_quant_activate(const char *x, uint32_t dtype, int64_t step, int count, int group, qn_quant_row *to) {
     float t[QN_CHUNK], inverse[QN_CHUNK / 32];
     int blocks = count / 32;
@@ -210,8 +210,11 @@ void qn_quant_activate(const char *x, uint32_t dtype, int64_t step, int count, i
         to->d[b] = bits < 0x7f800000 ? peak / 127.0f : qn_bits_to_f32(0x7fc00000u);
     }
     for (int b = 0; b < blocks; b++) {
-        int32_t low = round_16(t + 32 * b, inverse[b], to->q + 32 * b);
-        int32_t high = round_16(t + 32 * b + 16, inverse[b], to->q + 32 * b + 16);
+        int32_t low = 0, high = 0;
+        if (to->d[b] - to->d[b] == 0) {
+            low = round_16(t + 32 * b, inverse[b], to->q + 32 * b);
+            high = round_16(t + 32 * b + 16, inverse[b], to->q + 32 * b + 16);
+        } else memset(to->q + 32 * b, 0, 32);
         if (group == 32) to->sum[b] = low + high;
         else {
             to->sum[2 * b] = low;
