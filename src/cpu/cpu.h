@@ -21,7 +21,7 @@ typedef enum qn_cpu_level {
     QN_CPU_LEVEL_COUNT
 } qn_cpu_level;
 
-enum { QN_CPU_PHASES = 8, QN_CPU_NUMBERS = 12 };
+enum { QN_CPU_PHASES = 8, QN_CPU_ALSO = 3, QN_CPU_NUMBERS = 12 };
 
 typedef struct qn_cpu_step qn_cpu_step;
 /* One part of one phase. Phases run one after the other, the parts of a phase in any order and at the same time. */
@@ -44,9 +44,10 @@ struct qn_cpu_step {
     uint32_t pack_more; /* further sources that are packed with it, bit i for source i */
     int64_t pack_parts;
     size_t packed_bytes;
-    qn_cpu_pack_fn pack_inner; /* of a step that copies and lets another kernel pack: that one's */
-    int32_t pack_late;         /* a run or two without it cost less than to pack at once: nobody need wait for it */
-    int64_t n[QN_CPU_NUMBERS]; /* what the kernel worked out and wants to remember */
+    int64_t pack_also[QN_CPU_ALSO]; /* what else of the call the packed form depends on, such as attributes */
+    qn_cpu_pack_fn pack_inner;      /* of a step that copies and lets another kernel pack: that one's */
+    int32_t pack_late;              /* a run or two without it cost less than to pack at once: nobody need wait for it */
+    int64_t n[QN_CPU_NUMBERS];      /* what the kernel worked out and wants to remember */
     qn_cpu_inner_fn inner;
     qn_cpu_run_fn wrapped; /* of a step that is made of others: how these run, which may use `inner` */
     /* after: */
@@ -72,8 +73,21 @@ int qn_cpu_choose(uint32_t levels, const qn_call *c, qn_cpu_step *s);
 /* The same by op alone: whether any level of this build, or the level given, has a kernel for it. */
 int qn_cpu_has_kernel(int op);
 int qn_cpu_has_kernel_at(int level, int op);
-/* What tells packed forms apart: steps that agree in it, in the sources and in the bytes can share one. */
-static inline qn_cpu_pack_fn qn_cpu_pack_order(const qn_cpu_step *s) { return s->pack_inner ? s->pack_inner : s->pack; }
+/* What tells packed forms apart: steps that agree in it and in the sources can share one. */
+typedef struct qn_cpu_form {
+    qn_cpu_pack_fn order;
+    size_t bytes;
+    int64_t also[QN_CPU_ALSO];
+} qn_cpu_form;
+static inline qn_cpu_form qn_cpu_form_of(const qn_cpu_step *s) {
+    return (qn_cpu_form){
+        s->pack_inner ? s->pack_inner : s->pack, s->packed_bytes, {s->pack_also[0], s->pack_also[1], s->pack_also[2]}};
+}
+static inline int qn_cpu_form_same(const qn_cpu_form *a, const qn_cpu_form *b) {
+    int same = a->order == b->order && a->bytes == b->bytes;
+    for (int i = 0; i < QN_CPU_ALSO; i++) same &= a->also[i] == b->also[i];
+    return same;
+}
 /* Fills `packed` (s->packed_bytes of it) from source s->pack_slot. */
 void qn_cpu_pack(qn_pool *pool, const qn_call *c, const qn_cpu_step *s, void *packed);
 

@@ -177,6 +177,7 @@ static int fill(qn_cpu_step *s, const detour *d, uint32_t levels, int widen) {
     s->pack_more = kernel->pack_more;
     s->pack_parts = 1;
     s->packed_bytes = kernel->packed_bytes;
+    memcpy(s->pack_also, kernel->pack_also, sizeof s->pack_also);
     s->pack_late = kernel->pack_late;
     return 1;
 }

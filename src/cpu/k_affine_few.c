@@ -219,5 +219,7 @@ void qn_affine_few(const qn_call *c, qn_cpu_step *s) {
     s->pack_more = 1u << 2 | 1u << 3;
     s->pack_parts = panels < 64 ? panels : 64;
     s->packed_bytes = (size_t)(panels * f.panel);
+    s->pack_also[0] = f.a.bits;
+    s->pack_also[1] = f.a.group;
     s->pack_late = 1;
 }

@@ -144,6 +144,7 @@ int QN_K(quant_matmul)(const qn_call *c, qn_cpu_step *s) {
         s->pack_slot = 1;
         s->pack_parts = panels;
         s->packed_bytes = weights;
+        s->pack_also[0] = b.w_zero;
     }
     return 1;
 }
@@ -227,6 +228,7 @@ int QN_K(quant_conv)(const qn_call *c, qn_cpu_step *s) {
         s->pack_slot = 1;
         s->pack_parts = channels;
         s->packed_bytes = weights;
+        s->pack_also[0] = v.b.w_zero;
     }
     return 1;
 }

@@ -238,7 +238,9 @@ int qn_conv_direct(const qn_conv *v, qn_cpu_step *s) {
         s->pack = pack;
         s->pack_slot = 1;
         s->pack_parts = v->groups * p.blocks;
-        s->packed_bytes = p.weights + (p.vectors == 2 ? 0 : LINE); /* the same weights in other lanes are told apart by size */
+        s->packed_bytes = p.weights;
+        s->pack_also[0] = v->groups;
+        s->pack_also[1] = p.vectors;
     }
     return 1;
 }

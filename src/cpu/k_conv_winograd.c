@@ -310,6 +310,7 @@ int qn_conv_winograd(const qn_conv *v, qn_cpu_step *s) {
         s->pack_slot = 1;
         s->pack_parts = v->groups * p.blocks;
         s->packed_bytes = p.weights;
+        s->pack_also[0] = v->groups;
     }
     return 1;
 }

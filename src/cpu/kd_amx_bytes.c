@@ -214,6 +214,8 @@ int QN_K(quant_matmul)(const qn_call *c, qn_cpu_step *s) {
         s->pack_slot = 1;
         s->pack_parts = pairs;
         s->packed_bytes = weights;
+        s->pack_also[0] = b.w_zero;
+        s->pack_also[1] = b.x_zero != 0; /* whether there are sums of columns */
     }
     return 1;
 }
@@ -305,6 +307,9 @@ int QN_K(quant_conv)(const qn_call *c, qn_cpu_step *s) {
         s->pack_slot = 1;
         s->pack_parts = rows < 64 ? rows : 64;
         s->packed_bytes = weights;
+        s->pack_also[0] = v.b.w_zero;
+        s->pack_also[1] = v.groups;
+        s->pack_also[2] = v.b.x_zero != 0;
     }
     return 1;
 }

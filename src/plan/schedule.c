@@ -43,9 +43,8 @@ static int share_pack(qn_schedule *p, qn_plan_step *s) {
     for (size_t i = 0; i < p->packs.n; i++) {
         const qn_plan_step *first = &p->steps.at[p->packs.at[i].step];
         packed_sources(p, first, other);
-        if (memcmp(mine, other, sizeof mine) != 0 || qn_cpu_pack_order(&first->cpu) != qn_cpu_pack_order(&s->cpu) ||
-            p->packs.at[i].bytes != s->cpu.packed_bytes)
-            continue;
+        qn_cpu_form there = qn_cpu_form_of(&first->cpu), wanted = qn_cpu_form_of(&s->cpu);
+        if (memcmp(mine, other, sizeof mine) != 0 || !qn_cpu_form_same(&there, &wanted)) continue;
         s->packed = (int32_t)i;
         return 1;
     }

@@ -25,12 +25,12 @@ static qn_pack_source source_of(const qn_plan *p, const qn_plan_pack *pack, int 
 }
 
 /* The plan's copy of these in this order, listed when there is none yet; -1 without memory. */
-static int32_t find_shared(qn_plan *p, const qn_plan_pack *pack, qn_cpu_pack_fn order, qn_error *error) {
-    qn_shared_pack mine = {.pack = order, .bytes = pack->bytes};
+static int32_t find_shared(qn_plan *p, const qn_plan_pack *pack, const qn_cpu_step *step, qn_error *error) {
+    qn_shared_pack mine = {.form = qn_cpu_form_of(step)};
     for (int i = 0; i < QN_PLAN_PACKED; i++) mine.from[i] = source_of(p, pack, i);
     for (size_t i = 0; i < p->packs.n; i++) {
         const qn_shared_pack *s = &p->packs.at[i];
-        if (memcmp(s->from, mine.from, sizeof mine.from) == 0 && s->pack == order && s->bytes == pack->bytes) return (int32_t)i;
+        if (memcmp(s->from, mine.from, sizeof mine.from) == 0 && qn_cpu_form_same(&s->form, &mine.form)) return (int32_t)i;
     }
     if (!QN_VEC_ROOM(&p->arena, &p->packs, 1)) {
         qn_error_set(error, QN_NO_MEMORY, "no memory for a packed param");
@@ -52,7 +52,7 @@ qn_status qn_plan_packs_list(qn_plan *p, qn_error *error) {
     for (size_t i = 0; i < s->packs.n; i++) {
         qn_plan_pack *pack = &s->packs.at[i];
         if (pack->shared < 0 && all_leaves(p, pack)) {
-            pack->shared = find_shared(p, pack, qn_cpu_pack_order(&s->steps.at[pack->step].cpu), error);
+            pack->shared = find_shared(p, pack, &s->steps.at[pack->step].cpu, error);
             if (pack->shared < 0) return QN_NO_MEMORY;
         }
         if (pack->shared >= 0) p->packs.at[pack->shared].used = p->clock;
@@ -73,7 +73,7 @@ static int is_idle(const qn_plan *p, const qn_shared_pack *pack) { return pack->
 uint64_t qn_plan_packs_bytes(const qn_plan *p, int idle) {
     uint64_t total = 0;
     for (size_t i = 0; i < p->packs.n; i++)
-        if (idle ? is_idle(p, &p->packs.at[i]) : p->packs.at[i].data != NULL) total += p->packs.at[i].bytes;
+        if (idle ? is_idle(p, &p->packs.at[i]) : p->packs.at[i].data != NULL) total += p->packs.at[i].form.bytes;
     for (int x = 0; x < QN_PLAN_SPECIALS; x++) {
         const qn_special *special = p->specials[x];
         if (!special || (idle && special == p->current)) continue;
@@ -102,8 +102,8 @@ void qn_plan_packs_release(qn_plan *p, uint64_t most) {
         qn_shared_pack *oldest = NULL;
         for (size_t i = 0; i < p->packs.n; i++)
             if (is_idle(p, &p->packs.at[i]) && (!oldest || p->packs.at[i].used < oldest->used)) oldest = &p->packs.at[i];
-        left -= oldest->bytes;
-        release(&oldest->data, oldest->bytes);
+        left -= oldest->form.bytes;
+        release(&oldest->data, oldest->form.bytes);
         oldest->fresh = 0;
     }
 }
@@ -202,6 +202,6 @@ void qn_plan_packs_forget(qn_plan *p, const qn_plan_leaf *leaf) {
 
 void qn_plan_packs_destroy(qn_plan *p) {
     for (size_t i = 0; i < p->packs.n; i++)
-        if (p->packs.at[i].data) release(&p->packs.at[i].data, p->packs.at[i].bytes);
+        if (p->packs.at[i].data) release(&p->packs.at[i].data, p->packs.at[i].form.bytes);
     p->packs.n = 0;
 }

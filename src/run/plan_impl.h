@@ -96,8 +96,7 @@ typedef struct qn_pack_source {
 } qn_pack_source;
 typedef struct qn_shared_pack {
     qn_pack_source from[QN_PLAN_PACKED];
-    qn_cpu_pack_fn pack;
-    size_t bytes;
+    qn_cpu_form form;
     void *data;
     int fresh;          /* holds what the param holds */
     int waited;         /* a run went by without it */
