@@ -156,7 +156,7 @@ QN_API int qn_tensor_is_contiguous(const qn_tensor *tensor);
 
 /* Threads that share the work of large ops. Results are the same bits with any number of them, or none. They take none of the
  * process's signals, and round as their caller does. Contexts may have a pool in common: while it is at work for one thread, others
- * do their own work alone. The child of a fork has no threads and makes itself another. */
+ * do their own work alone. The child of a fork has no threads: what it got it can destroy, and make itself another. */
 typedef struct qn_pool qn_pool;
 
 enum { QN_POOL_MAX = 256 };

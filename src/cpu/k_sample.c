@@ -1,5 +1,6 @@
 /* sample and softmax_sample over rows of f32. Both choose what the reference chooses: sums are doubles, and where noise is
- * added, scores in f32 only say which few could be the largest; those are scored again in double. */
+ * added, scores in f32 only say which few could be the largest; those are scored again in double. Only of logits so near each other that
+ * their weights are one double, as denormals are beside a top of 1, the reference takes the first and this the largest. */
 #include <math.h>
 
 #include "cpu/k_sort.h"

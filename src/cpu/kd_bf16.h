@@ -41,7 +41,7 @@ typedef struct qn_bf16_product {
     int pieces;
     uint32_t x_dtype;
     int64_t x_step, y_step; /* bytes between elements of activations, and of results, which are f32 */
-    char *rows;             /* in the workspace: [chunk][row][piece], QN_BF16_LINE bytes each */
+    char *rows;             /* in the workspace: [chunk][row][piece] */
     qn_bf16_range *ranges;  /* of the rows */
     char *slots;            /* and what each part has for itself */
     size_t slot;
