@@ -1,5 +1,6 @@
 /* The table of before that `quern bench ops --against` reads: what `-o csv` wrote, perhaps saved again by another program, which may
  * quote more fields or fewer. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,10 +45,12 @@ static int take_row(const char *line, struct bench_entry *e) {
 int bench_before_read(bench_before *b, const char *path) {
     char line[400];
     FILE *from = fopen(path, "r");
+    int why = errno;
     *b = (bench_before){path, calloc(TABLE, sizeof *b->rows), 0};
     while (from && b->rows && b->n < TABLE && fgets(line, sizeof line, from)) b->n += take_row(line, &b->rows[b->n]);
     int read = from && !ferror(from);
-    if (!read) fprintf(stderr, "quern bench ops: %s cannot be read\n", *path ? path : "a file without a name");
+    if (from) why = errno; /* of reading, where that failed: a folder can be opened */
+    if (!read) fprintf(stderr, "quern bench ops: %s cannot be read: %s\n", path, strerror(why));
     else if (!b->rows) fprintf(stderr, "quern bench ops: there is no memory for the table of before\n");
     else if (!b->n) fprintf(stderr, "quern bench ops: %s has no row as 'quern bench ops -o csv' writes them\n", path);
     if (from) fclose(from);
