@@ -201,6 +201,7 @@ static void a_child_may_let_go_of_its_pool(void **state) {
     tally t;
     for (int k = 0; k < PARTS; k++) atomic_store(&t.seen[k], 0);
     qn_pool_for(pool, PARTS, count, &t);
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL); /* they sleep by then */
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
