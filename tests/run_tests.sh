@@ -162,7 +162,7 @@ bare_tests() {
 # Where threads meet: who reads and who stops it, the recorder, the pool, plans that share one or are cancelled from outside, and what the
 # headers allow at once.
 tsan_tests() {
-    local program meet="test_cancel test_record test_pool test_pool_rounds test_plan_runs test_threads"
+    local program meet="test_cancel test_record test_aside test_pool test_pool_rounds test_plan_runs test_threads"
     build tsan build/tsan $meet || return
     for program in $meet; do run "tsan/$program" "build/tsan/tests/$program"; done
 }

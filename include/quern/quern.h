@@ -161,7 +161,10 @@ typedef struct qn_pool qn_pool;
 
 enum { QN_POOL_MAX = 256 };
 /* A pool of so many threads, the caller's included, at most QN_POOL_MAX; 0: one for each processor that the process may use. Threads
- * the system does not grant are done without. */
+ * the system does not grant are done without.
+ *
+ * On Linux a pool may say where threads that it wakes can run (sched_getaffinity, sched_setaffinity), unless a filter of system calls
+ * (seccomp) is there when the pool is made. Who sets such a filter later lets these pass, or makes the pool behind it. */
 QN_API qn_status qn_pool_create(int threads, qn_pool **pool);
 /* A pool the program already has: `run` calls task(arg, part) for every part in [0, parts), in any order and on any thread, and
  * returns when all are done. */

@@ -11,14 +11,14 @@
 
 enum { MOST_CPUS = 1 << 16, LONG_BITS = 8 * sizeof(long) };
 
-static int allowed(void) {
+int qn_cores_allowed(void) {
     unsigned long mask[MOST_CPUS / LONG_BITS];
     memset(mask, 0, sizeof mask);
     if (sched_getaffinity(0, sizeof mask, (cpu_set_t *)(void *)mask) != 0) return 0;
     return CPU_COUNT_S(sizeof mask, (cpu_set_t *)(void *)mask);
 }
 #else
-static int allowed(void) { return 0; }
+int qn_cores_allowed(void) { return 0; }
 #endif
 
 enum { ROOM = 4096 };
@@ -97,7 +97,7 @@ int qn_cores_of_quota(const char *text) {
 int qn_cores(void) {
     long online = sysconf(_SC_NPROCESSORS_ONLN);
     int cores = online < 1 ? 1 : online > 1 << 20 ? 1 << 20 : (int)online;
-    int ours = allowed(), time = qn_cores_granted("/proc/self/cgroup", "/sys/fs/cgroup");
+    int ours = qn_cores_allowed(), time = qn_cores_granted("/proc/self/cgroup", "/sys/fs/cgroup");
     if (ours > 0 && ours < cores) cores = ours;
     if (time > 0 && time < cores) cores = time;
     return cores;

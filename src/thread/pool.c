@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "thread/aside.h"
 #include "thread/cores.h"
 #include "thread/floats.h"
 #include "thread/start.h"
@@ -51,9 +52,14 @@ struct qn_pool {
     void *user;
     int n_threads; /* the caller included */
     pid_t process; /* that made it */
+    int can_place; /* its threads */
+    int waker;     /* under the lock: the processor of who woke last, */
+    int is_queued; /* and whether a sleeper was once found there */
     pthread_mutex_t lock;
     pthread_cond_t wake[BEDS];
     _Atomic unsigned char asleep[QN_POOL_MAX]; /* written under the lock */
+    pthread_t sleepers[QN_POOL_MAX];           /* likewise */
+    qn_aside aside[QN_POOL_MAX];               /* likewise, for those asleep */
     _Atomic int started;                       /* workers, which thus find their numbers */
     _Atomic int busy;                          /* with somebody's round */
     uint64_t round;                            /* the caller's; what follows is read by those inside */
@@ -138,10 +144,16 @@ static uint64_t wait_for_news(qn_pool *p, uint64_t seen, int me) {
         if (is_news(gate = atomic_load_explicit(&p->gate, memory_order_acquire), seen, me)) return gate;
     while (spin(&some));
     pthread_mutex_lock(&p->lock);
+    p->sleepers[me] = pthread_self();
     (void)atomic_exchange(&p->asleep[me], 1); /* as say() does */
-    while (!is_news(gate = atomic_load(&p->gate), seen, me)) pthread_cond_wait(&p->wake[bed_of(me)], &p->lock);
+    while (!is_news(gate = atomic_load(&p->gate), seen, me)) {
+        qn_aside_release(&p->aside[me]); /* of who was woken too late */
+        pthread_cond_wait(&p->wake[bed_of(me)], &p->lock);
+        p->is_queued |= qn_aside_here() == p->waker;
+    }
     atomic_store_explicit(&p->asleep[me], 0, memory_order_relaxed);
     pthread_mutex_unlock(&p->lock);
+    qn_aside_release(&p->aside[me]);
     return gate;
 }
 
@@ -171,8 +183,12 @@ static void set_gate(qn_pool *p, uint64_t gate, int wanted) {
     say(&p->gate, gate);
     for (int i = 1; i < wanted; i++)
         if (atomic_load(&p->asleep[i])) beds |= 1u << bed_of(i);
-    if (!beds) return;
+    if (!beds || getpid() != p->process) return; /* nobody sleeps in a child, and its lock may be held for good */
     pthread_mutex_lock(&p->lock);
+    int places = p->can_place && p->is_queued && !(gate & GATE_END);
+    p->waker = qn_aside_here();
+    for (int i = 1; places && i < wanted; i++)
+        if (atomic_load_explicit(&p->asleep[i], memory_order_relaxed)) qn_aside_keep(&p->aside[i], p->sleepers[i]);
     for (int i = 0; i < BEDS; i++)
         if (beds >> i & 1) pthread_cond_broadcast(&p->wake[i]);
     pthread_mutex_unlock(&p->lock);
@@ -237,6 +253,7 @@ qn_status qn_pool_create(int threads, qn_pool **pool) {
     if (threads > QN_POOL_MAX) threads = QN_POOL_MAX; /* a machine may have more cores */
     qn_pool *p = *pool = pool_new();
     if (!p) return QN_NO_MEMORY;
+    p->can_place = threads > 1 && qn_aside_can("/proc/thread-self/status");
     while (p->n_threads < threads && qn_thread_start(&p->threads[p->n_threads], worker, p) == 0) p->n_threads++;
     return QN_OK;
 }
