@@ -73,6 +73,17 @@ elseif(CMAKE_C_COMPILER_ID STREQUAL "GNU" AND "neon" IN_LIST levels)
     # Of this file's loops GCC 12 makes vectors of SVE only to fail with an internal error.
     set_source_files_properties(src/cpu/k_cache.c PROPERTIES COMPILE_OPTIONS -fno-tree-loop-vectorize)
 endif()
+# Skylake's and its kin do not keep decoded what lies around a jump that touches the end of 32 bytes: where the linker happened to put
+# the tiles of a product made a tenth of its speed.
+include(CheckCCompilerFlag)
+foreach(flag -mbranches-within-32B-boundaries -Wa,-mbranches-within-32B-boundaries) # clang's, GCC's
+    string(MAKE_C_IDENTIFIER "QUERN_HAS${flag}" has)
+    check_c_compiler_flag(${flag} ${has})
+    if(${has})
+        list(APPEND kernel_speed ${flag})
+        break()
+    endif()
+endforeach()
 set(kernel_objects "")
 foreach(level ${levels})
     set(sources ${dot_sources})

@@ -60,6 +60,8 @@ INLINE void tile(int rows, int vectors, int depth, const float *a, const float *
     for (; p + 4 <= depth; p += 4, a += 4 * rows, b += 4 * TILE_N) {
         for (int i = 0; i < next.lines; i++, next.at += LINE) __builtin_prefetch(next.at, 0, 2);
         if (from && p < 4 * sums / LINE) __builtin_prefetch((const char *)from + sums + p * (LINE / 4), 0, 3);
+        if (p < 4 * rows)
+            for (int v = 0; v < vectors; v++) __builtin_prefetch(to + p / 4 * step + v * VF_N, 1, 3);
         QN_UNROLL
         for (int q = 0; q < 4; q++) one_line(rows, vectors, a + q * rows, b + q * TILE_N, sum);
     }
