@@ -8,9 +8,12 @@ enum { MOST = QN_CONV_PIXELS, HALF = QN_CONV_PIXELS / 2, AHEAD = 512 }; /* AHEAD
 #define INLINE static inline __attribute__((always_inline))
 
 /* Pixels by threes from pointers of their own: then every address is a register plus 0, 1 or 2 pitches. */
-INLINE void one_line(int pixels, int vectors, const float *const *at, int64_t pitch, int64_t offset, const float *w,
-                     vf sum[MOST][4]) {
+INLINE void one_line(int pixels, int vectors, const float *const *at, int64_t pitch, int64_t offset, int64_t ahead,
+                     const float *w, vf sum[MOST][4]) {
+    const int last = pixels - 1;
     vf line[4];
+    __builtin_prefetch(at[0] + offset + ahead, 0, 3);
+    if (last) __builtin_prefetch(at[last / 3] + offset + ahead + last % 3 * pitch, 0, 3);
     QN_UNROLL
     for (int v = 0; v < vectors; v++) {
         line[v] = vf_load(w + v * VF_N);
@@ -27,6 +30,7 @@ INLINE void one_line(int pixels, int vectors, const float *const *at, int64_t pi
 INLINE void tile(int pixels, int vectors, const qn_conv_walk *walk, const float *x, const float *w, float *to, int64_t step) {
     vf sum[MOST][4];
     const int64_t pitch = walk->pitch, inner = walk->inner, inner_step = walk->inner_step;
+    const int64_t ahead = walk->outer > 1 ? 4 * walk->outer_step : 8 * inner_step;
     QN_UNROLL
     for (int i = 0; i < pixels; i++) {
         QN_UNROLL
@@ -38,7 +42,7 @@ INLINE void tile(int pixels, int vectors, const qn_conv_walk *walk, const float 
             QN_UNROLL
             for (int i = 0; i < (pixels + 2) / 3; i++) at[i] = x + o * walk->outer_step + m * walk->middle_step + i * 3 * pitch;
             for (int64_t n = 0, offset = 0; n < inner; n++, offset += inner_step, w += vectors * VF_N)
-                one_line(pixels, vectors, at, pitch, offset, w, sum);
+                one_line(pixels, vectors, at, pitch, offset, ahead, w, sum);
         }
     }
     QN_UNROLL
