@@ -52,6 +52,7 @@ struct qn_cpu_step {
     qn_cpu_run_fn wrapped; /* of a step that is made of others: how these run, which may use `inner` */
     /* after: */
     int32_t level;
+    int32_t is_near;     /* the machine is slow past its caches, see QN_CPU_NEAR */
     const void *packed;  /* NULL: the source itself is to be read */
     qn_contest *contest; /* which way to read it is faster, kept beside it; NULL: one is as good as another */
 };
@@ -59,7 +60,11 @@ struct qn_cpu_step {
 /* 1: s is filled; 0: not for this call. */
 typedef int (*qn_cpu_kernel_fn)(const qn_call *c, qn_cpu_step *s);
 
-/* The levels this machine has and QUERN_CPU does not mask, best last; bit l set for level l. QUERN_CPU=none leaves the references. */
+/* Beside the levels: stores past the caches wait longer here than lines that are read first, as long as few cores work. */
+#define QN_CPU_NEAR (UINT32_C(1) << 31)
+
+/* The levels this machine has and QUERN_CPU does not mask, best last; bit l set for level l. QUERN_CPU=none leaves the references. A
+ * mask also says whether QN_CPU_NEAR is set, by the word near: as tests want it, and not as this machine is. */
 uint32_t qn_cpu_levels(void);
 const char *qn_cpu_level_name(int level);
 /* Levels named in a list such as "avx2,c" out of `have`; "c" is always there. Unknown names are skipped. */

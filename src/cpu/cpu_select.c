@@ -41,6 +41,7 @@ uint32_t qn_cpu_levels_parse(const char *list, uint32_t have) {
         size_t n = strcspn(at, ", ");
         for (int l = 0; l < QN_CPU_LEVEL_COUNT; l++)
             if (strlen(names[l]) == n && memcmp(names[l], at, n) == 0) chosen |= have & 1u << l;
+        if (n == 4 && memcmp(at, "near", n) == 0) chosen |= have & QN_CPU_NEAR;
         at += n + strspn(at + n, ", ");
     }
     return chosen;
@@ -78,6 +79,7 @@ int qn_cpu_choose(uint32_t levels, const qn_call *c, qn_cpu_step *s) {
         clear(s);
         s->constant = constant;
         s->level = l;
+        s->is_near = (levels & QN_CPU_NEAR) != 0;
         if (tables[l][c->op](c, s)) return 1;
     }
     return 0;

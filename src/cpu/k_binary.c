@@ -76,7 +76,7 @@ static void run_flat(const qn_call *c, const qn_cpu_step *s, int phase, int64_t 
     int64_t n = s->n[N_ROW], size = qn_float_bytes(c->dst[0]->dtype), lines = (n + 255) / 256;
     int64_t first = 256 * qn_cpu_cut(lines, s->parts[0], part), end = 256 * qn_cpu_cut(lines, s->parts[0], part + 1);
     if (end > n) end = n;
-    qn_way way = qn_past_way(c->dst[0], c->src, c->n_src);
+    qn_way way = qn_past_way(s, c->dst[0], c->src, c->n_src);
     first *= size;
     ((row_fn)s->inner)(qn_at(c->dst[0], first), qn_at(c->src[0], first), qn_at(c->src[1], first), end - first / size, way);
     if (way == QN_PAST) qn_past_end();
@@ -88,7 +88,7 @@ static void run_rows(const qn_call *c, const qn_cpu_step *s, int phase, int64_t 
     int64_t rows = qn_tensor_count(y) / s->n[N_ROW];
     int64_t first = qn_cpu_cut(rows, s->parts[0], part), end = qn_cpu_cut(rows, s->parts[0], part + 1);
     int64_t n = s->n[N_ROW];
-    qn_way way = n >= 128 ? qn_past_way(y, c->src, c->n_src) : QN_NEAR; /* of shorter rows too many lines are cut */
+    qn_way way = n >= 128 ? qn_past_way(s, y, c->src, c->n_src) : QN_NEAR; /* of shorter rows too many lines are cut */
     qn_rows it;
     for (qn_rows_begin_at(&it, y->rank, y->shape, first); it.live && it.row < end; qn_rows_next(&it))
         ((row_fn)s->inner)(qn_row(&it, y), qn_row_tiled(&it, c->src[0]), qn_row_tiled(&it, c->src[1]), n, way);
@@ -104,7 +104,7 @@ static void run_tiled(const qn_call *c, const qn_cpu_step *s, int phase, int64_t
     const qn_tensor *y = c->dst[0];
     int64_t n = s->n[N_ROW], size = qn_float_bytes(y->dtype), rows = qn_tensor_count(y) / n, each = tiled_rows(n);
     int64_t units = (rows + each - 1) / each, end = qn_cpu_cut(units, s->parts[0], part + 1);
-    qn_way way = qn_past_way(y, c->src, c->n_src);
+    qn_way way = qn_past_way(s, y, c->src, c->n_src);
     _Alignas(64) char tile[TILE * 4];
     for (int64_t r = 0; r < each; r++) memcpy(tile + r * n * size, qn_at(c->src[1], 0), (size_t)(n * size));
     for (int64_t u = qn_cpu_cut(units, s->parts[0], part); u < end; u++) {

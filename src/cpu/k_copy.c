@@ -110,7 +110,7 @@ static void cut_loops(qn_copy_loops *l) {
     l->units *= l->pieces * l->across;
 }
 
-int qn_copy_plan(const qn_tensor *dst, const qn_tensor *src, qn_copy_loops *l) {
+int qn_copy_plan(const qn_cpu_step *s, const qn_tensor *dst, const qn_tensor *src, qn_copy_loops *l) {
     qn_tensor a, b;
     const qn_dtype_info *from = qn_dtype_describe((qn_dtype)src->dtype);
     memset(l, 0, sizeof *l);
@@ -123,8 +123,9 @@ int qn_copy_plan(const qn_tensor *dst, const qn_tensor *src, qn_copy_loops *l) {
     l->src = a.data ? qn_at(&a, 0) : NULL;
     l->dst = b.data ? qn_at(&b, 0) : NULL;
     l->size = from->bytes;
-    l->past = qn_past_is(dst, &src, 1);
-    l->far = qn_past_way(dst, &src, 1) != QN_NEAR;
+    l->past = qn_past_is(NULL, dst, &src, 1);
+    l->far = qn_past_way(NULL, dst, &src, 1) != QN_NEAR;
+    l->asks = l->far && s->is_near;
     int mixed = a.dtype != b.dtype && (qn_is_block(a.dtype) || qn_is_block(b.dtype));
     int rank = a.rank > b.rank ? a.rank : b.rank;
     int whole = mixed && qn_cpu_is_dense(&a) && qn_cpu_is_dense(&b); /* rows that lie behind each other are one */
@@ -137,6 +138,7 @@ int qn_copy_plan(const qn_tensor *dst, const qn_tensor *src, qn_copy_loops *l) {
         l->n++;
     } else add_axis(l, qn_ne(&a, 0) / from->block, qn_nb(&a, 0), qn_nb(&b, 0));
     if (l->n == 0) l->extent[l->n++] = 1;
+    if (l->n == 1) l->past = qn_past_is(s, dst, &src, 1); /* one row of all: what is turned loses a fifth by way of the caches */
     find_square(l);
     find_bundle(l);
     cut_loops(l);
@@ -206,6 +208,7 @@ static void copy_piece(const qn_copy_loops *l, const char *src, char *dst, int64
     if (l->extent[last] == 1) step = l->size, to = b->bytes;
     if (l->from == l->to) {
         if (step == l->size && to == l->size && l->past) qn_past_copy(dst, src, n * l->size, src + n * l->size);
+        else if (step == l->size && to == l->size && l->asks) qn_far_copy(dst, src, n * l->size, src + n * l->size);
         else if (step == l->size && to == l->size) memmove(dst, src, (size_t)(n * l->size));
         else copy_elements(src, step, dst, to, n, l->size);
         return;
@@ -282,7 +285,7 @@ void qn_copy_units(const qn_copy_loops *l, int64_t first, int64_t end) {
 
 static int prepare(qn_cpu_step *s, int phase, const qn_tensor *dst, const qn_tensor *src) {
     qn_copy_loops l;
-    if (!qn_copy_plan(dst, src, &l)) return 0;
+    if (!qn_copy_plan(s, dst, src, &l)) return 0;
     double bytes = (double)qn_tensor_count(dst) * 8;
     if (qn_is_block(l.to) && l.from != l.to) bytes *= 16; /* encoders search */
     s->parts[phase] = qn_cpu_parts(l.units, bytes / (double)l.units, 0);
@@ -291,7 +294,7 @@ static int prepare(qn_cpu_step *s, int phase, const qn_tensor *dst, const qn_ten
 
 static void run_copy(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     qn_copy_loops l;
-    if (!qn_copy_plan(c->dst[0], c->src[0], &l)) return;
+    if (!qn_copy_plan(s, c->dst[0], c->src[0], &l)) return;
     qn_copy_units(&l, qn_cpu_cut(l.units, s->parts[phase], part), qn_cpu_cut(l.units, s->parts[phase], part + 1));
 }
 
@@ -320,7 +323,7 @@ static qn_tensor joined(const qn_call *c, int which) {
 static void run_concat(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     qn_tensor to = joined(c, phase);
     qn_copy_loops l;
-    if (!qn_copy_plan(&to, c->src[phase], &l)) return;
+    if (!qn_copy_plan(s, &to, c->src[phase], &l)) return;
     qn_copy_units(&l, qn_cpu_cut(l.units, s->parts[phase], part), qn_cpu_cut(l.units, s->parts[phase], part + 1));
 }
 

@@ -27,13 +27,14 @@ typedef struct qn_copy_loops {
     int64_t size;                  /* bytes of an element of the source, when both are of one dtype */
     int past;                      /* what is written is too large for any cache, and is not what is read */
     int far;                       /* what is written is at least too large for the first cache */
+    int asks;                      /* a loop that asks ahead copies such faster here than the C library does */
     int square;                    /* the two innermost axes change places */
     int64_t pieces, across, units; /* a row, or what is turned, is cut into so many, or so many by so many */
 } qn_copy_loops;
 
 /* 0: not a copy that has a kernel. Shapes may differ where one side is dense. */
 #define qn_copy_plan QN_K(copy_plan)
-int qn_copy_plan(const qn_tensor *dst, const qn_tensor *src, qn_copy_loops *l);
+int qn_copy_plan(const qn_cpu_step *s, const qn_tensor *dst, const qn_tensor *src, qn_copy_loops *l);
 #define qn_copy_units QN_K(copy_units)
 void qn_copy_units(const qn_copy_loops *l, int64_t first, int64_t end);
 

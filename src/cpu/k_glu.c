@@ -106,7 +106,7 @@ static void run_glu(const qn_call *c, const qn_cpu_step *s, int phase, int64_t p
     (void)phase;
     const qn_tensor *y = c->dst[0], *a = c->src[0], *b = c->n_src > 1 ? c->src[1] : NULL;
     int64_t units = pieces_of(y), end = qn_cpu_cut(units, s->parts[0], part + 1), size = qn_float_bytes(y->dtype);
-    int past = qn_past_is(y, c->src, c->n_src);
+    int past = qn_past_is(NULL, y, c->src, c->n_src);
     _Alignas(64) char tile[QN_PAST_TILE];
     for (int64_t unit = qn_cpu_cut(units, s->parts[0], part); unit < end; unit++) {
         int64_t row, first, n;
@@ -201,7 +201,7 @@ static void run_map(const qn_call *c, const qn_cpu_step *s, int64_t part, map_fn
     const qn_tensor *y = c->dst[0], *x = c->src[0];
     int64_t units = s->n[0] ? (s->n[0] + COLUMNS - 1) / COLUMNS : pieces_of(y);
     int64_t end = qn_cpu_cut(units, s->parts[0], part + 1), size = qn_float_bytes(y->dtype);
-    int past = qn_past_is(y, c->src, c->n_src);
+    int past = qn_past_is(NULL, y, c->src, c->n_src);
     _Alignas(64) char tile[QN_PAST_TILE];
     for (int64_t unit = qn_cpu_cut(units, s->parts[0], part); unit < end; unit++) {
         int64_t row, first = unit * COLUMNS, n = s->n[0] - first < COLUMNS ? s->n[0] - first : COLUMNS;

@@ -8,7 +8,8 @@
 /* A row, and what is done to it: residual is added first and the sum kept; gamma multiplies and beta is added, any of them NULL. */
 typedef struct norm_row {
     const char *x, *residual;
-    const char *next; /* the row behind, when y goes past the caches by whole vectors; meanwhile it is asked for */
+    const char *next; /* the row behind, asked for meanwhile, when y goes past the caches by whole vectors or lies far */
+    int is_far;
     char *y, *total;
     const qn_tensor *gamma, *beta;
     int64_t n;
@@ -22,7 +23,11 @@ QN_INLINE void add_row(uint32_t dtype, char *y, const char *a, const char *b, in
 }
 
 QN_INLINE void put_lanes(uint32_t dtype, const norm_row *w, int64_t i, vf v) {
-    if (dtype != QN_DTYPE_F32 || !w->next) {
+    if (w->is_far) {
+        __builtin_prefetch(w->next + i * qn_float_bytes(dtype), 0, 3);
+        qn_far_ask(w->y + i * qn_float_bytes(dtype) + QN_FAR_AHEAD);
+    }
+    if (dtype != QN_DTYPE_F32 || !w->next || w->is_far) {
         qn_lanes_put_at(dtype, w->y, i, v, w->n);
         return;
     }
@@ -137,7 +142,8 @@ static void run_rows(const qn_call *c, const qn_cpu_step *s, int64_t part, const
     const qn_tensor *x = c->src[0], *y = c->dst[0], *residual = src_of(c, at->residual), *total = dst_of(c, at->total);
     int64_t rows = qn_tensor_count(x) / qn_ne(x, 0), end = qn_cpu_cut(rows, s->parts[0], part + 1);
     int64_t bytes = qn_ne(x, 0) * qn_dtype_bytes(x->dtype);
-    int past = !residual && bytes <= ASIDE && qn_past_is(y, c->src, c->n_src);
+    qn_way way = residual || bytes > ASIDE ? QN_NEAR : qn_past_way(s, y, c->src, c->n_src);
+    int past = way == QN_PAST;
     _Alignas(64) char aside[ASIDE];
     qn_rows it;
     for (qn_rows_begin_at(&it, x->rank, x->shape, qn_cpu_cut(rows, s->parts[0], part)); it.live && it.row < end;
@@ -150,7 +156,8 @@ static void run_rows(const qn_call *c, const qn_cpu_step *s, int64_t part, const
             w.total = qn_row(&it, total ? total : y); /* when the sum is not asked for, y holds it until it is normalised */
         }
         int whole = past && x->dtype == QN_DTYPE_F32 && ((uintptr_t)w.y | (uintptr_t)bytes) % sizeof(vf) == 0;
-        if (whole) w.next = w.x + bytes;
+        w.is_far = way == QN_FAR;
+        if (whole || w.is_far) w.next = w.x + bytes;
         else if (past) w.y = aside;
         norm_any(x->dtype, at->kind, &w);
         if (past && !whole) put_past(qn_row(&it, y), aside, bytes, w.x + bytes);

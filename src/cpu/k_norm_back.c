@@ -176,7 +176,7 @@ static void run_rows(const qn_call *c, const qn_cpu_step *s, int64_t part, norm_
         memset(w.sums, 0, (size_t)n * 2 * sizeof *w.sums);
     }
     int64_t bytes = n * 4;
-    int past = x->dtype == QN_DTYPE_F32 && !w.sums && bytes <= NEAR && qn_past_is(dx, c->src, 2);
+    int past = x->dtype == QN_DTYPE_F32 && !w.sums && bytes <= NEAR && qn_past_is(s, dx, c->src, 2);
     qn_rows it;
     for (qn_rows_begin_at(&it, x->rank, x->shape, qn_cpu_cut(rows, s->parts[0], part)); it.live && it.row < end;
          qn_rows_next(&it)) {

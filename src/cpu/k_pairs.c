@@ -244,7 +244,7 @@ static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part)
     tiles t;
     (void)phase;
     if (!make_walk(c, &w)) return;
-    t.past = qn_past_is(c->dst[0], c->src, c->n_src);
+    t.past = qn_past_is(s, c->dst[0], c->src, c->n_src);
     int64_t units = w.rows * w.tiles, row = -1, end = qn_cpu_cut(units, s->parts[0], part + 1);
     for (int64_t u = qn_cpu_cut(units, s->parts[0], part); u < end; u++) {
         if (u / w.tiles != row) begin_row(&w, &t, row = u / w.tiles);

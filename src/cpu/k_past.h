@@ -13,15 +13,24 @@ enum { QN_PAST_BYTES = 1 << 24, QN_PAST_TILE = 512, QN_PAST_AHEAD = 4096 };
 enum { QN_FAR_BYTES = 1 << 18, QN_FAR_AHEAD = 1024 };
 typedef enum qn_way { QN_NEAR, QN_FAR, QN_PAST } qn_way;
 
-/* By the size of y; what is written over what is read is in the cache anyway. */
-static inline qn_way qn_past_way(const qn_tensor *y, const qn_tensor *const *src, int n_src) {
+static inline double qn_past_bytes(const qn_tensor *t) {
+    return (double)qn_tensor_count(t) / (double)qn_dtype_describe((qn_dtype)t->dtype)->block * (double)qn_dtype_bytes(t->dtype);
+}
+
+/* By the size of y; what is written over what is read is in the cache anyway. Where a machine is slow past its caches, what reads one
+ * tensor as large goes through them, unless s is NULL: a kernel that does not ask for where it stores is slower there either way. */
+static inline qn_way qn_past_way(const qn_cpu_step *s, const qn_tensor *y, const qn_tensor *const *src, int n_src) {
 #if defined(__AVX2__)
-    double bytes = (double)qn_tensor_count(y) * (double)qn_dtype_bytes(y->dtype);
-    for (int i = 0; i < n_src; i++)
+    double bytes = qn_past_bytes(y);
+    if (bytes < QN_FAR_BYTES) return QN_NEAR;
+    int large = 0;
+    for (int i = 0; i < n_src; i++) {
         if (src[i] && src[i]->data == y->data) return QN_NEAR;
-    return bytes >= QN_PAST_BYTES ? QN_PAST : bytes >= QN_FAR_BYTES ? QN_FAR : QN_NEAR;
+        large += src[i] && qn_past_bytes(src[i]) >= bytes / 2;
+    }
+    return bytes < QN_PAST_BYTES || (s && s->is_near && large == 1) ? QN_FAR : QN_PAST;
 #else
-    (void)y, (void)src, (void)n_src;
+    (void)s, (void)y, (void)src, (void)n_src;
     return QN_NEAR;
 #endif
 }
@@ -35,19 +44,19 @@ static inline void qn_far_ask(const char *y) {
 #endif
 }
 
-/* A copy that asks for what it reads and for where it writes. */
-static inline void qn_far_copy(char *y, const char *x, int64_t bytes) {
-    int64_t i = 0;
+/* A copy that asks for what it reads, `next` being read behind it, and for where it writes. */
+static inline void qn_far_copy(char *y, const char *x, int64_t bytes, const char *next) {
+    int64_t i = 0, ours = bytes - QN_FAR_AHEAD;
     for (; i + VF_N * 4 <= bytes; i += VF_N * 4) {
-        __builtin_prefetch(x + i + QN_FAR_AHEAD, 0, 3);
+        __builtin_prefetch(i < ours ? x + i + QN_FAR_AHEAD : next + (i - ours), 0, 3);
         qn_far_ask(y + i + QN_FAR_AHEAD);
         vf_store((float *)(void *)(y + i), vf_load((const float *)(const void *)(x + i)));
     }
     memcpy(y + i, x + i, (size_t)(bytes - i));
 }
 
-static inline int qn_past_is(const qn_tensor *y, const qn_tensor *const *src, int n_src) {
-    return qn_past_way(y, src, n_src) == QN_PAST;
+static inline int qn_past_is(const qn_cpu_step *s, const qn_tensor *y, const qn_tensor *const *src, int n_src) {
+    return qn_past_way(s, y, src, n_src) == QN_PAST;
 }
 
 /* How many of n elements the next tile takes: from the second tile on each begins with a line. */

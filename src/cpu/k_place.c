@@ -55,7 +55,7 @@ static void shift_row(const char *from, int64_t n, int64_t shift, int wrap, int6
     for (int64_t i = 0, run; i < total; i += run) {
         int64_t at = wrapped(i - shift, n);
         run = n - at < total - i ? n - at : total - i;
-        qn_far_copy(to + i * size, from + at * size, run * size);
+        qn_far_copy(to + i * size, from + at * size, run * size, from + (at + run) * size);
     }
 }
 
@@ -86,20 +86,21 @@ int QN_K(roll)(const qn_call *c, qn_cpu_step *s) { return prepare_shifted(c, s, 
 
 /* ---- A window of a tensor, which is a copy */
 
-static int plan_window(const qn_call *c, qn_copy_loops *l) {
+static int plan_window(const qn_call *c, const qn_cpu_step *s, qn_copy_loops *l) {
     const qn_attr_pad_back *at = c->attr;
     qn_tensor window = *c->src[0];
     for (int k = 0; k < window.rank; k++) {
         window.shape[window.rank - 1 - k] = qn_ne(c->dst[0], k);
         window.offset += qn_op_dims_at(&at->left, k) * qn_nb(c->src[0], k);
     }
-    return qn_copy_plan(c->dst[0], &window, l);
+    return qn_copy_plan(s, c->dst[0], &window, l);
 }
 
 static void run_window(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     qn_copy_loops l;
     (void)phase;
-    if (plan_window(c, &l)) qn_copy_units(&l, qn_cpu_cut(l.units, s->parts[0], part), qn_cpu_cut(l.units, s->parts[0], part + 1));
+    if (plan_window(c, s, &l))
+        qn_copy_units(&l, qn_cpu_cut(l.units, s->parts[0], part), qn_cpu_cut(l.units, s->parts[0], part + 1));
 }
 
 int QN_K(pad_back_wrapped)(const qn_call *c, qn_cpu_step *s); /* k_place_fold.c */
@@ -107,7 +108,7 @@ int QN_K(pad_back_wrapped)(const qn_call *c, qn_cpu_step *s); /* k_place_fold.c 
 int QN_K(pad_back)(const qn_call *c, qn_cpu_step *s) {
     qn_copy_loops l;
     if (((const qn_attr_pad_back *)c->attr)->circular) return QN_K(pad_back_wrapped)(c, s);
-    if (!plan_window(c, &l)) return 0;
+    if (!plan_window(c, s, &l)) return 0;
     double bytes = (double)qn_tensor_count(c->dst[0]) * (double)l.size * 2;
     return qn_cpu_by_rows(s, "pad_back copy", run_window, l.units, bytes / (double)l.units, 0);
 }
@@ -136,7 +137,7 @@ static void run_mirrored(const qn_call *c, const qn_cpu_step *s, int phase, int6
         const char *from = qn_row(&it, a);
         char *to = qn_row(&it, y);
         copy_back(from + at->left * size, size, to, at->left);
-        qn_far_copy(to + at->left * size, from, n * size);
+        qn_far_copy(to + at->left * size, from, n * size, from + n * size);
         copy_back(from + (n - 2) * size, size, to + (at->left + n) * size, at->right);
     }
 }
@@ -183,7 +184,7 @@ static void run_fill(const qn_call *c, const qn_cpu_step *s, int phase, int64_t 
     tile t;
     qn_store_one((qn_dtype)y->dtype, value, (double)((const qn_attr_fill *)c->attr)->c);
     make_tile(&t, value, qn_dtype_bytes(y->dtype));
-    int past = qn_past_is(y, c->src, c->n_src);
+    int past = qn_past_is(NULL, y, c->src, c->n_src);
     EACH_ROW(it, y) {
         if (past) fill_past(&t, qn_row(&it, y), it.n);
         else fill_row(qn_row(&it, y), value, t.size, it.n);
@@ -204,7 +205,7 @@ static void run_one_hot(const qn_call *c, const qn_cpu_step *s, int phase, int64
     qn_store_one((qn_dtype)y->dtype, on, (double)at->on);
     qn_store_one((qn_dtype)y->dtype, off, (double)at->off);
     make_tile(&t, off, size);
-    int past = qn_past_is(y, c->src, c->n_src);
+    int past = qn_past_is(NULL, y, c->src, c->n_src);
     EACH_ROW(it, y) {
         char *to = qn_row(&it, y);
         int64_t index = (int64_t)qn_load_one((qn_dtype)idx->dtype, qn_at(idx, it.row * step));
@@ -248,7 +249,7 @@ static kept kept_of(const qn_call *c, int64_t row, int64_t n) {
 static void run_diagonal(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     const qn_tensor *a = c->op == QN_OP_attention_mask ? NULL : c->src[0], *y = c->dst[0];
     int64_t size = qn_dtype_bytes(y->dtype);
-    int past = a && qn_past_is(y, c->src, 1);
+    int past = a && qn_past_is(NULL, y, c->src, 1);
     char value[16];
     tile t;
     qn_rows it;
@@ -306,7 +307,7 @@ int QN_K(diag)(const qn_call *c, qn_cpu_step *s) {
 /* ---- join: each source is a copy into its place, and they are shared out together */
 
 /* Where source `which` goes, as a view of the result; the k-th axis from the end is the joined one. */
-static int plan_join(const qn_call *c, int which, qn_copy_loops *l) {
+static int plan_join(const qn_call *c, const qn_cpu_step *s, int which, qn_copy_loops *l) {
     int axis = ((const qn_attr_join *)c->attr)->axis, rank = 0;
     for (int i = 0; i < c->n_src; i++)
         if (c->src[i] && c->src[i]->rank > rank) rank = c->src[i]->rank;
@@ -316,7 +317,7 @@ static int plan_join(const qn_call *c, int which, qn_copy_loops *l) {
     for (int i = 0; i < which; i++)
         if (c->src[i]) place.offset += qn_ne(c->src[i], k) / block * place.stride[at];
     place.shape[at] = qn_ne(c->src[which], k);
-    return qn_copy_plan(&place, c->src[which], l);
+    return qn_copy_plan(s, &place, c->src[which], l);
 }
 
 static int is_empty(const qn_tensor *t) { return !t || qn_tensor_count(t) == 0; }
@@ -326,7 +327,7 @@ static void run_join(const qn_call *c, const qn_cpu_step *s, int phase, int64_t 
     (void)phase;
     for (int i = 0; i < c->n_src && at < end; i++) {
         qn_copy_loops l;
-        if (is_empty(c->src[i]) || !plan_join(c, i, &l)) continue;
+        if (is_empty(c->src[i]) || !plan_join(c, s, i, &l)) continue;
         if (at < l.units) qn_copy_units(&l, at > 0 ? at : 0, end < l.units ? end : l.units);
         at = at > l.units ? at - l.units : 0; /* what is left is counted from the next source on */
         end -= l.units;
@@ -339,7 +340,7 @@ int QN_K(join)(const qn_call *c, qn_cpu_step *s) {
     for (int i = 0; i < c->n_src; i++) {
         qn_copy_loops l;
         if (is_empty(c->src[i])) continue;
-        if (!plan_join(c, i, &l)) return 0;
+        if (!plan_join(c, s, i, &l)) return 0;
         s->n[0] += l.units;
         bytes += (double)qn_tensor_count(c->src[i]) * (double)l.size * 2;
     }
@@ -350,7 +351,7 @@ int QN_K(join)(const qn_call *c, qn_cpu_step *s) {
 
 static void run_base(const qn_call *c, const qn_cpu_step *s, int64_t part) {
     qn_copy_loops l;
-    if (qn_op_in_place(c->dst[0], c->src[0]) || !qn_copy_plan(c->dst[0], c->src[0], &l)) return;
+    if (qn_op_in_place(c->dst[0], c->src[0]) || !qn_copy_plan(s, c->dst[0], c->src[0], &l)) return;
     qn_copy_units(&l, qn_cpu_cut(l.units, s->parts[0], part), qn_cpu_cut(l.units, s->parts[0], part + 1));
 }
 
@@ -358,7 +359,7 @@ static void run_set(const qn_call *c, const qn_cpu_step *s, int phase, int64_t p
     qn_tensor view = qn_op_region_view(c->attr, c->dst[0], c->src[0], c->src[1]);
     qn_copy_loops l;
     if (phase == 0) run_base(c, s, part);
-    else if (qn_copy_plan(&view, c->src[1], &l))
+    else if (qn_copy_plan(s, &view, c->src[1], &l))
         qn_copy_units(&l, qn_cpu_cut(l.units, s->parts[1], part), qn_cpu_cut(l.units, s->parts[1], part + 1));
 }
 
@@ -387,7 +388,7 @@ static int prepare_region(const qn_call *c, qn_cpu_step *s, const char *name, qn
     const qn_tensor *a = c->src[0], *b = c->src[1];
     double size = (double)qn_dtype_bytes(a->dtype);
     qn_copy_loops l;
-    if (!qn_copy_plan(c->dst[0], a, &l)) return 0;
+    if (!qn_copy_plan(s, c->dst[0], a, &l)) return 0;
     qn_cpu_by_rows(s, name, run, l.units, 2 * size * (double)qn_tensor_count(a) / (double)l.units, 0);
     s->n_phases = 2;
     s->parts[1] = qn_cpu_parts(units, 3 * size * (double)qn_tensor_count(b) / (double)units, 0);
@@ -398,7 +399,7 @@ int QN_K(set)(const qn_call *c, qn_cpu_step *s) {
     qn_copy_loops l;
     if (is_empty(c->src[0]) || is_empty(c->src[1]) || !qn_cpu_is_dense(c->dst[0])) return 0;
     qn_tensor view = qn_op_region_view(c->attr, c->dst[0], c->src[0], c->src[1]);
-    return qn_copy_plan(&view, c->src[1], &l) && prepare_region(c, s, "set copies", run_set, l.units);
+    return qn_copy_plan(s, &view, c->src[1], &l) && prepare_region(c, s, "set copies", run_set, l.units);
 }
 
 int QN_K(acc)(const qn_call *c, qn_cpu_step *s) {
@@ -446,14 +447,14 @@ static void run_view_back(const qn_call *c, const qn_cpu_step *s, int phase, int
     }
     qn_tensor window = window_of(c);
     qn_copy_loops l;
-    if (qn_copy_plan(&window, c->src[0], &l))
+    if (qn_copy_plan(s, &window, c->src[0], &l))
         qn_copy_units(&l, qn_cpu_cut(l.units, parts, part), qn_cpu_cut(l.units, parts, part + 1));
 }
 
 static int prepare_distinct(const qn_call *c, qn_cpu_step *s, const qn_tensor *window) {
     const qn_tensor *g = c->src[0], *y = c->dst[0];
     qn_copy_loops l;
-    if (!qn_copy_plan(window, g, &l)) return 0;
+    if (!qn_copy_plan(s, window, g, &l)) return 0;
     double size = (double)qn_dtype_bytes(y->dtype);
     int64_t n = qn_tensor_count(y), some = qn_tensor_count(g);
     qn_cpu_by_rows(s, "view_back copy", run_view_back, l.units, 2 * size * (double)some / (double)l.units, 0);

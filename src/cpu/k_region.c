@@ -362,7 +362,7 @@ static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part)
     (void)phase;
     qn_region_program(c, &m.region);
     choose_functions(c, &m);
-    m.past = qn_past_is(c->dst[0], c->src, c->n_src);
+    m.past = qn_past_is(s, c->dst[0], c->src, c->n_src);
     m.direct = is_direct(c, &m);
     memset(m.spread, 0, (size_t)c->n_src * sizeof m.spread[0]);
     for (int k = 0; k < m.region.n_steps; k++)
@@ -417,10 +417,10 @@ QN_INLINE void cheap_loop(int op, int past, const float *x, float *y, int64_t n,
     if (i < n) vf_storen(y + i, cheap(op, vf_loadn(x + i, (int)(n - i)), slope), (int)(n - i));
 }
 
-QN_INLINE void cheap_part(int op, const qn_call *c, int64_t first, int64_t n, float slope) {
+QN_INLINE void cheap_part(int op, const qn_call *c, const qn_cpu_step *s, int64_t first, int64_t n, float slope) {
     const float *x = (const float *)(const void *)qn_at(c->src[0], first * 4);
     float *y = (float *)(void *)qn_at(c->dst[0], first * 4);
-    int past = qn_past_is(c->dst[0], c->src, 1);
+    int past = qn_past_is(s, c->dst[0], c->src, 1);
     int64_t head = past ? qn_past_head((const char *)y, n, 4) : n;
     cheap_loop(op, 0, x, y, head, vf_set1(slope));
     if (!past) return;
@@ -434,9 +434,9 @@ static void run_cheap(const qn_call *c, const qn_cpu_step *s, int phase, int64_t
     int64_t n = (end < all ? end : all) - first;
     (void)phase;
     switch (c->op) {
-    case QN_OP_sqr: cheap_part(QN_OP_sqr, c, first, n, 0); break;
-    case QN_OP_sqrt: cheap_part(QN_OP_sqrt, c, first, n, 0); break;
-    default: cheap_part(QN_OP_leaky_relu, c, first, n, ((const qn_attr_leaky_relu *)c->attr)->slope);
+    case QN_OP_sqr: cheap_part(QN_OP_sqr, c, s, first, n, 0); break;
+    case QN_OP_sqrt: cheap_part(QN_OP_sqrt, c, s, first, n, 0); break;
+    default: cheap_part(QN_OP_leaky_relu, c, s, first, n, ((const qn_attr_leaky_relu *)c->attr)->slope);
     }
 }
 

@@ -195,7 +195,7 @@ static void run_tokens(const qn_call *c, const qn_cpu_step *s, int64_t part, con
     if (c->op == QN_OP_rope_back) t.sign = -1;
     memset(cosine, 0, sizeof cosine);
     memset(sine, 0, sizeof sine);
-    qn_way way = norm ? QN_NEAR : qn_past_way(c->dst[0], c->src, 1);
+    qn_way way = norm ? QN_NEAR : qn_past_way(s, c->dst[0], c->src, 1);
     int64_t end = qn_cpu_cut(t.tokens, s->parts[0], part + 1);
     for (int64_t token = qn_cpu_cut(t.tokens, s->parts[0], part); token < end; token++) {
         cos_sin(&t, token, angle, cosine, sine);

@@ -97,7 +97,7 @@ static void run_get(const qn_call *c, const qn_cpu_step *s, int phase, int64_t p
     const qn_tensor *a = c->src[0], *y = c->dst[0];
     int64_t pieces = (qn_ne(y, 0) + COPIED - 1) / COPIED, units = qn_tensor_count(y) / qn_ne(y, 0) * pieces;
     int64_t u = qn_cpu_cut(units, s->parts[0], part), end = qn_cpu_cut(units, s->parts[0], part + 1);
-    int past = a->dtype == y->dtype && qn_past_is(y, c->src, 1);
+    qn_way way = a->dtype == y->dtype ? qn_past_way(s, y, c->src, 1) : QN_NEAR;
     size_t whole = a->dtype == y->dtype && pieces == 1 ? (size_t)bytes_of(y, qn_ne(y, 0)) : 0; /* bytes of a row */
     getting at = getting_at(c, u, pieces);
     for (found f = u < end ? find(&at) : (found){0}, next = f; u < end; u++, f = next) {
@@ -105,11 +105,12 @@ static void run_get(const qn_call *c, const qn_cpu_step *s, int phase, int64_t p
             go_on(&at);
             next = find(&at);
         }
-        if (past) qn_past_copy(f.to, f.from, bytes_of(y, f.n), next.from);
+        if (way == QN_PAST) qn_past_copy(f.to, f.from, bytes_of(y, f.n), next.from);
+        else if (way == QN_FAR && s->is_near) qn_far_copy(f.to, f.from, bytes_of(y, f.n), next.from);
         else if (whole) memcpy(f.to, f.from, whole);
         else qn_copy_row(a->dtype, f.from, y->dtype, f.to, f.n);
     }
-    if (past) qn_past_end();
+    if (way == QN_PAST) qn_past_end();
 }
 
 int QN_K(get_rows)(const qn_call *c, qn_cpu_step *s) {
@@ -172,7 +173,7 @@ static void run_set(const qn_call *c, const qn_cpu_step *s, int phase, int64_t p
         return;
     }
     if (part == 0) *rising = is_rising(c->src[2]);
-    if (!qn_op_in_place(c->dst[0], c->src[0]) && qn_copy_plan(c->dst[0], c->src[0], &l))
+    if (!qn_op_in_place(c->dst[0], c->src[0]) && qn_copy_plan(s, c->dst[0], c->src[0], &l))
         qn_copy_units(&l, qn_cpu_cut(l.units, s->parts[0], part), qn_cpu_cut(l.units, s->parts[0], part + 1));
 }
 
@@ -193,7 +194,7 @@ int QN_K(store_rows)(const qn_call *c, qn_cpu_step *s) {
 int QN_K(set_rows)(const qn_call *c, qn_cpu_step *s) {
     const qn_tensor *y = c->dst[0];
     qn_copy_loops l;
-    if (!QN_K(store_rows)(c, s) || !qn_copy_plan(y, c->src[0], &l)) return 0;
+    if (!QN_K(store_rows)(c, s) || !qn_copy_plan(s, y, c->src[0], &l)) return 0;
     if (s->n_phases == 1) s->parts[1] = s->parts[0];
     s->run = run_set;
     s->n_phases = 2;

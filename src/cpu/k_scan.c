@@ -163,7 +163,8 @@ static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part)
     float *y = (float *)(void *)qn_at(c->dst[0], 0);
     int64_t u = qn_cpu_cut(units_of(&f), s->parts[0], part);
     (void)phase;
-    f.past = (f.inner == 1 ? f.n : f.inner) % VF_N == 0 && (uintptr_t)y % sizeof(vf) == 0 && qn_past_is(c->dst[0], c->src, 1);
+    f.past = (f.inner == 1 ? f.n : f.inner) % VF_N == 0 && (uintptr_t)y % sizeof(vf) == 0 &&
+             qn_past_is(NULL, c->dst[0], c->src, 1);
     for (int64_t end = qn_cpu_cut(units_of(&f), s->parts[0], part + 1); u < end; u++) {
         int some;
         int64_t at = unit_at(&f, u, &some);
@@ -380,7 +381,7 @@ static void run_back(const qn_call *c, const qn_cpu_step *s, int phase, int64_t 
     double *before = f.product ? (double *)c->workspace + part * f.n * VF_N : NULL;
     int64_t u = qn_cpu_cut(units_of(&f), s->parts[0], part);
     (void)phase;
-    f.past = f.inner % VF_N == 0 && !f.product && (uintptr_t)dx % sizeof(vf) == 0 && qn_past_is(c->dst[0], c->src, 2);
+    f.past = f.inner % VF_N == 0 && !f.product && (uintptr_t)dx % sizeof(vf) == 0 && qn_past_is(NULL, c->dst[0], c->src, 2);
     for (int64_t end = qn_cpu_cut(units_of(&f), s->parts[0], part + 1); u < end; u++) {
         int some;
         int64_t at = unit_at(&f, u, &some);

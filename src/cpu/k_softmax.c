@@ -297,7 +297,7 @@ static void put_last(uint32_t dtype, int log, const walk *w, const scores *r) {
 static void run_rows(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     const qn_tensor *x = c->src[0], *y = c->dst[0];
     const scores none = {.sink = -INFINITY};
-    int log = c->op == QN_OP_log_soft_max, past = qn_past_is(y, c->src, 1);
+    int log = c->op == QN_OP_log_soft_max, past = qn_past_is(s, y, c->src, 1);
     row_fn each = log ? log_any : soft_max_any;
     scores r = none;
     char *to = NULL; /* where row r goes */

@@ -66,7 +66,7 @@ static void run_back(const qn_call *c, const qn_cpu_step *s, int phase, int64_t 
     const qn_tensor *dx = c->dst[0];
     float scale = c->op == QN_OP_soft_max_back ? ((const qn_attr_soft_max_back *)c->attr)->scale : 1;
     int64_t n = qn_ne(dx, 0), bytes = n * 4;
-    int past = dx->dtype == QN_DTYPE_F32 && bytes <= NEAR && qn_past_is(dx, c->src, 2);
+    int past = dx->dtype == QN_DTYPE_F32 && bytes <= NEAR && qn_past_is(s, dx, c->src, 2);
     QN_SOFTMAX_ROWS(it, c->src[1]) {
         back_rows r = {qn_row(&it, c->src[0]), qn_row(&it, c->src[1]), qn_row(&it, dx), n, bytes, past};
         r.past = past && ((uintptr_t)r.dx | (uintptr_t)bytes) % sizeof(vf) == 0;

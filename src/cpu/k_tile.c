@@ -49,7 +49,7 @@ static void tile_row(char *y, int64_t bytes, const char *x, int64_t tile) {
 static void run_repeat(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     tiling t = tiling_of(c);
     int64_t u = qn_cpu_cut(t.units, s->parts[0], part), end = qn_cpu_cut(t.units, s->parts[0], part + 1);
-    int past = qn_past_is(c->dst[0], c->src, 1);
+    int past = qn_past_is(s, c->dst[0], c->src, 1);
     qn_rows it;
     (void)phase;
     for (qn_rows_begin_at(&it, t.y.rank, t.y.shape, u / t.pieces); u < end; u++) {
@@ -58,7 +58,7 @@ static void run_repeat(const qn_call *c, const qn_cpu_step *s, int phase, int64_
         const char *from = qn_row_tiled(&it, &t.a) + at;
         if (t.row != t.tile) tile_row(to, t.row, from, t.tile);
         else if (past) qn_past_copy(to, from, some, from + some);
-        else qn_far_copy(to, from, some);
+        else qn_far_copy(to, from, some, from + some);
         if ((u + 1) % t.pieces == 0) qn_rows_next(&it);
     }
     if (past) qn_past_end();

@@ -98,7 +98,7 @@ static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part)
     const char *gp = qn_at(g, first * size), *xp = qn_at(x, first * size);
     run_fn inner = (run_fn)s->inner;
     n = end - first;
-    if (!qn_past_is(c->dst[0], c->src, c->n_src)) {
+    if (!qn_past_is(s, c->dst[0], c->src, c->n_src)) {
         inner(y, gp, xp, n);
         return;
     }

@@ -77,7 +77,7 @@ static void run_get_rel_pos(const qn_call *c, const qn_cpu_step *s, int phase, i
         const char *from = qn_at(c->src[0], (q + keys - 1) * row);
         char *to = qn_at(y, q * keys * row);
         memcpy(to, from, (size_t)row);
-        if (q > first) qn_far_copy(to + row, to - keys * row, (keys - 1) * row);
+        if (q > first) qn_far_copy(to + row, to - keys * row, (keys - 1) * row, to - row);
         else
             for (int64_t k = 1; k < keys; k++) memcpy(to + k * row, from - k * row, (size_t)row);
     }

@@ -1,5 +1,8 @@
-/* Products by AMX's tiles leave the shapes of the registers as the host has them: another library in its thread may count on those. */
+/* Products by AMX's tiles leave the shapes of the registers as the host has them: another library in its thread may count on those. And
+ * who masks the tiles keeps signal stacks as small as they were. */
+#define _DEFAULT_SOURCE /* syscall */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <quern/graph.h>
@@ -8,6 +11,9 @@
 #include "cpu/cpu.h"
 
 #if defined(__x86_64__)
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include "cpu/simd/simd_tile.h"
 
 #define GRAPH(w, x, more, call) "quern graph 1\ninput %w " w "\ninput %x " x "\n" more "%y = " call "\noutput %y \"y\"\n"
@@ -64,14 +70,36 @@ static void the_host_keeps_its_shapes(void **state) {
         assert_memory_equal(&after, &none, sizeof none);
     }
 }
+
+/* Runs first: what the process was once allowed stays so. */
+static void masked_tiles_are_not_asked_for(void **state) {
+    (void)state;
+    enum { PERMITTED = 0x1022, TILE_DATA = 18 };
+    uint64_t before = 0, after = 0;
+    if (getenv("QUERN_CPU") || syscall(SYS_arch_prctl, PERMITTED, &before) != 0) {
+        print_message("a mask is set already, or this system does not say what it allows\n");
+        return;
+    }
+    setenv("QUERN_CPU", "avx2,avx512", 1);
+    assert_int_equal(qn_cpu_levels() >> QN_CPU_LEVEL_amx & 1, 0);
+    unsetenv("QUERN_CPU");
+    assert_int_equal(syscall(SYS_arch_prctl, PERMITTED, &after), 0);
+    assert_int_equal(before >> TILE_DATA & 1, 0);
+    assert_int_equal(after >> TILE_DATA & 1, 0);
+}
 #else
-static void the_host_keeps_its_shapes(void **state) {
+static void no_tiles_here(void **state) {
     (void)state;
     print_message("no tiles on this architecture\n");
 }
+#define the_host_keeps_its_shapes no_tiles_here
+#define masked_tiles_are_not_asked_for no_tiles_here
 #endif
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_host_keeps_its_shapes)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(masked_tiles_are_not_asked_for),
+        cmocka_unit_test(the_host_keeps_its_shapes),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
