@@ -80,6 +80,7 @@ static int usage(const char *why) {
                     "       qn_check vmap [--op NAME] [--quick] [--seed N] [-v]\n"
                     "       qn_check kernels [--op NAME] [--quick] [--small] [--seed N] [-v]\n"
                     "       qn_check threads [--op NAME] [--quick] [--small] [--seed N] [-v]\n"
+                    "       qn_check batch [--op NAME] [--quick] [--small] [--seed N] [-v]\n"
                     "       qn_check tolerances [--op NAME] [-v]\n"
                     "       qn_check vectors DIR [-v]\n");
     return 2;
@@ -134,7 +135,8 @@ int main(int argc, char **argv) {
         i += used;
     }
     int kernels = strcmp(argv[1], "kernels") == 0, threads = strcmp(argv[1], "threads") == 0;
-    int tolerances = strcmp(argv[1], "tolerances") == 0, fast = kernels || threads || tolerances;
+    int tolerances = strcmp(argv[1], "tolerances") == 0, batch = strcmp(argv[1], "batch") == 0;
+    int fast = kernels || threads || batch || tolerances;
     if (tolerances) qc_set.room = (int64_t)1 << 25;
     if (!fast) setenv("QUERN_CPU", "none", 1); /* the references are tried, and workspaces are sized for them */
     if (vectors) return qn_check_vectors(argv[2], qc_set.verbose);
@@ -146,6 +148,7 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "vmap") == 0) return with_context(qc_mode_vmap);
     if (kernels) return with_context(qc_mode_kernels);
     if (threads) return with_context(qc_mode_threads);
+    if (batch) return with_context(qc_mode_batch);
     if (tolerances) return with_context(qc_mode_tolerances);
     return usage("no such mode");
 }

@@ -224,6 +224,7 @@ int qc_mode_graphs(void);
 int qc_mode_vmap(void);
 int qc_mode_kernels(void);
 int qc_mode_threads(void);
+int qc_mode_batch(void);
 int qc_mode_tolerances(void);
 int qn_check_vectors(const char *dir, int verbose);
 

@@ -38,6 +38,15 @@ static double bound_of(const qc_built *b, uint32_t dtype) {
     return dtype == QN_DTYPE_F64 ? 1e-20 : dtype == QN_DTYPE_F32 ? 1e-10 : dtype == QN_DTYPE_F16 ? 2e-6 : 1e-4;
 }
 
+/* The reference of linear and its kin rounds the product to 16 bits, and what bias, activation and residual each make of it; a kernel
+ * rounds the last of these alone. So they may differ by such a step of the product, which has the size of a sum of terms of size 1. */
+static double step_between(const qc_built *b, uint32_t dtype) {
+    int op = b->request.op, bits = dtype == QN_DTYPE_F16 ? 11 : dtype == QN_DTYPE_BF16 ? 8 : 0;
+    int is_linear = op == QN_OP_linear || op == QN_OP_linear_split || op == QN_OP_linear_group || op == QN_OP_linear_glu;
+    const qn_tensor *x = b->request.src[0];
+    return is_linear && bits ? ldexp(sqrt((double)x->shape[x->rank - 1]), -bits) : 0;
+}
+
 /* Where terms cancel, what is left is no measure: an error is then weighed against the terms, which are of size 1 in these cases and
  * each off by up to a 250th, some decoded to several times that size. A gate multiplies what one sum is off by with the other sum,
  * which has the size of its terms although their product may be small. */
@@ -49,7 +58,8 @@ static double floor_of(const qc_built *b, uint32_t dtype) {
         return b->request.op == QN_OP_linear_glu ? 0.01 * size * size : 0.01 * size;
     }
     if (b->request.op == QN_OP_delta_states && dtype == QN_DTYPE_F32) return ldexp(1, -23); /* a state of one number, say */
-    return dtype == QN_DTYPE_F16 ? 1e-7 : 1e-37;
+    double step = step_between(b, dtype);
+    return step > 0 ? step : dtype == QN_DTYPE_F16 ? 1e-7 : 1e-37;
 }
 
 static int agree(const qc_built *b, const double *got, const double *want, int64_t n, uint32_t dtype, double *nmse) {

@@ -75,6 +75,7 @@ release_tests() {
     run release/check-vmap build/qn_check vmap --quick
     run release/check-kernels build/qn_check kernels --quick
     run release/check-threads build/qn_check threads --quick
+    run release/check-batch build/qn_check batch --quick
     run release/check-tolerances build/qn_check tolerances
     run release/example-train sh -c 'build/tests/example_train | tee /dev/stderr | grep -E "^step 400: loss 0\.[0-4]"'
     run release/example-state sh -c 'build/tests/example_state | tee /dev/stderr | grep -x "0\.[0-9]* 1\.[0-9]* 2\.[0-9]* 3\.[0-9]*"'
@@ -200,6 +201,7 @@ cross_tests() {
     run "$other/check-test" "qemu-$other-static" "${cpu[@]}" "build/$other/qn_check" test --quick
     limit=$long run "$other/check-kernels" "qemu-$other-static" "${cpu[@]}" "build/$other/qn_check" kernels --quick --small
     run "$other/check-threads" "qemu-$other-static" "${cpu[@]}" "build/$other/qn_check" threads --quick --small
+    run "$other/check-batch" "qemu-$other-static" "${cpu[@]}" "build/$other/qn_check" batch --quick --small
     for op in matmul mul_mat cpy; do
         [ "$other" = aarch64 ] &&
             run "aarch64/check-sve-$op" env QUERN_CPU=c,sve "qemu-$other-static" "${cpu[@]}" "build/$other/qn_check" kernels --quick --small --op $op

@@ -9,7 +9,7 @@
 
 #include "tensor/dtype.h"
 
-enum { MOST = 16, LINE = 64, LEAST_ELEMENTS = 512 };
+enum { MOST = 16, LINE = 64 };
 enum { PHASE_WORK_OUT, PHASE_COPY_IN, PHASE_KERNEL }; /* and after the kernel's phases the copies back */
 enum { NUMBER_LEVELS, NUMBER_WIDEN };                 /* what a step remembers */
 
@@ -182,27 +182,21 @@ static int fill(qn_cpu_step *s, const detour *d, uint32_t levels, int widen) {
     return 1;
 }
 
-/* Copies of little cost more than the reference does; a state must stay where it is. */
-static int is_worth_it(const qn_call *c) {
+/* A state must stay where it is. However little there is to copy, it is copied: the reference would be sooner done, but its bits are
+ * others, and those of a row may not depend on how many rows come with it. */
+static int may_copy(const qn_call *c) {
     const qn_op_info *info = qn_op_describe((qn_op)c->op);
-    int64_t elements = 0;
-    int empty = 0;
-    for (int i = 0; i < c->n_src; i++) {
+    for (int i = 0; i < c->n_src; i++)
         if (info->src[i].flags & QN_SLOT_STATE) return 0;
-        if (c->src[i]) elements += qn_tensor_count(c->src[i]);
-    }
-    for (int i = 0; i < c->n_dst; i++) {
-        int64_t n = c->dst[i] ? qn_tensor_count(c->dst[i]) : 1;
-        elements += n;
-        empty |= n == 0;
-    }
-    return !empty && elements >= LEAST_ELEMENTS;
+    for (int i = 0; i < c->n_dst; i++)
+        if (c->dst[i] && qn_tensor_count(c->dst[i]) == 0) return 0;
+    return 1;
 }
 
 int qn_cpu_detour(uint32_t levels, const qn_call *c, qn_cpu_step *s) {
     detour d;
     uint32_t constant = s->constant;
-    if (is_direct[c->op] || !is_worth_it(c)) return 0;
+    if (is_direct[c->op] || !may_copy(c)) return 0;
     for (int widen = 0; widen <= 1; widen++) {
         if (!work_out(&d, c, levels, widen, constant, NULL)) continue;
         memset(s, 0, sizeof *s);

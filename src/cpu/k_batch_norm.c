@@ -231,8 +231,8 @@ static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part)
     }
 }
 
-/* Planes of a few numbers fill no vector, and of a few numbers in all little is left after the means are taken off, at worst rounding
- * alone: the reference does those. */
+/* Planes of a few numbers fill no vector, and of a few numbers in all little is left after their means are taken off, at worst rounding
+ * alone: the reference does those. Means that were known before take off the same from a number whoever comes with it. */
 enum { SHORT = 16 };
 
 static int prepare(const qn_call *c, qn_cpu_step *s, const qn_tensor *x, const char *name) {
@@ -240,7 +240,8 @@ static int prepare(const qn_call *c, qn_cpu_step *s, const qn_tensor *x, const c
     if (qn_tensor_count(x) == 0 || !qn_lanes_float(x->dtype) || y->dtype != x->dtype) return 0;
     if (!qn_cpu_is_dense(x) || !qn_cpu_is_dense(y)) return 0;
     form f = form_of(x);
-    if (f.images * f.plane < SHORT || (f.plane > 1 && f.plane < SHORT)) return 0;
+    int training = ((const qn_attr_batch_norm *)c->attr)->training;
+    if (training && (f.images * f.plane < SHORT || (f.plane > 1 && f.plane < SHORT))) return 0;
     return qn_cpu_by_rows(s, name, run, units_of(&f), 16.0 * (double)(qn_tensor_count(x) / units_of(&f)), 0);
 }
 

@@ -295,9 +295,11 @@ int qn_conv_winograd(const qn_conv *v, qn_cpu_step *s) {
     if (d->in != 1 || d->taps != 1 || d->out != 1 || d->pad != 0) return 0;
     plan p = plan_of(v);
     /* Not where lanes or squares would be mostly empty, nor where a few squares would read all those weights, nor of few channels:
-     * turning squares then costs much of what it saves, and it rounds some ten times as coarsely as plain sums do. */
-    if (p.blocks * LANES * 3 > v->channels * 4 || v->deep < DEEP || p.squares < QN_CONV_PIXELS) return 0;
-    if (p.across * p.down * OUT * OUT > v->pixels * 2) return 0;
+     * turning squares then costs much of what it saves, and it rounds some ten times as coarsely as plain sums do. Of one image, since
+     * its bits may not depend on how many come with it. */
+    int64_t squares = p.across * p.down;
+    if (p.blocks * LANES * 3 > v->channels * 4 || v->deep < DEEP || squares < QN_CONV_PIXELS) return 0;
+    if (squares * OUT * OUT > v->pixels * 2) return 0;
     s->run = run;
     s->name = "winograd f32 4x4";
     s->n_phases = 3;

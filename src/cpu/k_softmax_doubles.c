@@ -124,7 +124,7 @@ int QN_K(softmax_doubles)(const qn_call *c, qn_cpu_step *s) {
     if (!is_row(y) || qn_tensor_count(y) == 0) return 0;
     for (int i = 0; i < 1 + back; i++)
         if (!is_row(c->src[i]) || c->src[i]->rank != y->rank) return 0;
-    if (mask && (!qn_typed_can(mask->dtype) || qn_nb(mask, 0) != qn_dtype_bytes(mask->dtype))) return 0;
+    if (mask && (!qn_typed_can(mask->dtype) || (qn_ne(mask, 0) > 1 && qn_nb(mask, 0) != qn_dtype_bytes(mask->dtype)))) return 0;
     double n = (double)qn_ne(y, 0);
     s->n[0] = back;
     return qn_cpu_by_rows(s, "rows of f64", run, qn_tensor_count(y) / qn_ne(y, 0), 16 * n, (back ? 8 : 80) * n);
