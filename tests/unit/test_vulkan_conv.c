@@ -113,6 +113,33 @@ static void weight_gradients_agree(void **state) {
     }
 }
 
+/* Zeros that are laid around an image meet no weights, nor gradients: what is infinite there would make NaN of them. */
+static void nothing_is_added_beside_an_image(void **state) {
+    NEED_DEVICE(state);
+    for (int i = 0; i < CASES; i++) {
+        const window_case *w = &cases[i];
+        qn_attr_conv at = qn_attr_conv_default();
+        qn_attr_conv_transpose turned = qn_attr_conv_transpose_default();
+        qn_attr_conv_back_w back = qn_attr_conv_back_w_default();
+        SET_WINDOW(at, w);
+        SET_WINDOW(turned, w);
+        SET_WINDOW(back, w);
+        back.kernel = list(w->w + 2, w->axes);
+        help_item x = item(w->dtype, w->axes + 2, w->x, w->layout), k = item(w->dtype, w->axes + 2, w->w, DENSE);
+        x.low = 0.5; /* no zero of its own */
+        help_case c = {.op = QN_OP_conv, .attr = &at, .n_src = 2, .bound = bound_of(w->dtype), .src = {x, k}};
+        help_item g = result_of(BENCH(state), &c, w->layout);
+        g.low = 0.5;
+        c.src[1].odd = 2;
+        help_compare(BENCH(state), &c);
+        help_case t = {.op = QN_OP_conv_transpose, .attr = &turned, .n_src = 2, .bound = c.bound, .src = {g, c.src[1]}};
+        help_compare(BENCH(state), &t);
+        help_case b = {.op = QN_OP_conv_back_w, .attr = &back, .n_src = 2, .bound = c.bound, .src = {g, x}};
+        b.src[0].odd = 2;
+        help_compare(BENCH(state), &b);
+    }
+}
+
 static const struct {
     int axes, rank;
     int64_t x[5], kernel[3], stride[3], padding[3];
@@ -170,6 +197,7 @@ int main(void) {
         cmocka_unit_test(convolutions_agree),
         cmocka_unit_test(transposed_convolutions_agree),
         cmocka_unit_test(weight_gradients_agree),
+        cmocka_unit_test(nothing_is_added_beside_an_image),
         cmocka_unit_test(pools_agree),
         cmocka_unit_test(pools_agree_without_ones_in_front),
     };

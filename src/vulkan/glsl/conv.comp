@@ -83,6 +83,25 @@ float value_b(uint j, Spot k, uint g) {
     return FN == 0 ? weight_at(g * B.few_group + j, k.n, k) : weight_at(g * B.few_group + k.n, j, k);
 }
 
+// Whether a tap has a sample there.
+bool meets(Spot i, Spot k) {
+    if (FN == 1) return output_over(i.x, k.x, 0) >= 0 && output_over(i.y, k.y, 1) >= 0 && output_over(i.z, k.z, 2) >= 0;
+    Spot at = FN == 2 ? k : i, tap = FN == 2 ? i : k;
+    int x = sample_under(at.x, tap.x, 0), y = sample_under(at.y, tap.y, 1), z = sample_under(at.z, tap.z, 2);
+    return x >= 0 && y >= 0 && z >= 0 && x < B.inside[0] && y < B.inside[1] && z < B.inside[2];
+}
+
+// A sum that is NaN, of the samples there are: zeros beside the image met what is infinite or NaN, perhaps.
+float sum_again(uint i, uint j, uint g, uint k_from, uint k_end) {
+    Spot mine = FN == 0 ? output_of(i) : FN == 1 ? sample_of(i) : tap_of(i);
+    float sum = 0.0;
+    for (uint e = k_from; e < k_end; e++) {
+        Spot k = FN == 2 ? output_of(e) : tap_of(e);
+        if (meets(mine, k)) sum += value_a(mine, k, g) * value_b(j, k, g);
+    }
+    return sum;
+}
+
 void put(uint i, uint j, uint g, uint split, float v) {
     if (FN == 2) {
         Spot t = tap_of(i);
@@ -126,6 +145,7 @@ void main() {
     }
     for (uint e = 0; e < 4 * HIGH; e++) {
         uint i = i0 + li + 16 * (e % 4), j = j0 + lj + 16 * (e / 4);
-        if (i < B.n_i && j < B.n_j) put(i, j, g, split, sum[e]);
+        if (i >= B.n_i || j >= B.n_j) continue;
+        put(i, j, g, split, is_nan(sum[e]) ? sum_again(i, j, g, k_from, k_end) : sum[e]);
     }
 }
