@@ -10,9 +10,24 @@ vec2 turn_by(int quarters, float r) {
     return (quarters & 2) != 0 ? -sc : sc;
 }
 
-// For arguments up to some ten thousand; beyond that the reduction loses digits as x does.
+// 2/pi from its first bit on, behind a word of zero.
+const uint TWO_OVER_PI[8] = uint[8](0u, 0xa2f9836eu, 0x4e441529u, 0xfc2757d1u, 0xf534ddc0u, 0xdb629599u, 0x3c439041u, 0xfe5163abu);
+
+// Of x, at least 1, as quarter turns in 2^-62: the bits of 2/pi that whole turns come from are left out, and of the rest 96 are taken.
+vec2 far_sine_cosine(float x) {
+    uint u = floatBitsToUint(x), from = (u >> 23 & 255u) - 120u, word = from / 32u, shift = from % 32u;
+    uint64_t m = uint64_t((u & 0x7fffffu) | 0x800000u), part[3];
+    for (uint i = 0; i < 3; i++)
+        part[i] = ((uint64_t(TWO_OVER_PI[word + i]) << 32 | uint64_t(TWO_OVER_PI[word + i + 1])) << shift) >> 32;
+    uint64_t turns = ((m * part[0]) << 32) + m * part[1] + ((m * part[2]) >> 32);
+    uint quarters = (uint(turns >> 32) + 0x20000000u) >> 30; // the nearest, and what is left of it
+    vec2 sc = turn_by(int(quarters), float(int64_t(turns - (uint64_t(quarters) << 62))) * 3.4061215800865545e-19);
+    return x < 0.0 ? vec2(-sc.x, sc.y) : sc;
+}
+
 vec2 sine_cosine(float x) {
     if (!(abs(x) < infinity())) return vec2(not_a_number());
+    if (abs(x) > 8192.0) return far_sine_cosine(x); // from there on the reduction below loses digits as x does
     float q = floor(x * 0.636619772367581 + 0.5);
     precise float r = x - q * 1.5703125;
     r = r - q * 4.837512969970703e-4;
