@@ -81,6 +81,14 @@ static void plain_row_gradients_agree(void **state) {
         }
 }
 
+/* A gate that is NaN has no slope. */
+static void gradients_of_gates_keep_nan(void **state) {
+    NEED_DEVICE(state);
+    help_case c = {.op = QN_OP_glu_back, .subop = QN_GLU_reglu, .n_src = 3, .bound = 1e-7};
+    for (int i = 0; i < 3; i++) c.src[i] = (help_item){F32, 2, {3, 33}, DENSE, -2, 2, i == 1};
+    help_compare(BENCH(state), &c);
+}
+
 /* ---- Reductions */
 
 static void reductions_agree(void **state) {
@@ -203,6 +211,7 @@ int main(void) {
         cmocka_unit_test(row_norm_gradients_agree),
         cmocka_unit_test(batch_norms_agree),
         cmocka_unit_test(plain_row_gradients_agree),
+        cmocka_unit_test(gradients_of_gates_keep_nan),
         cmocka_unit_test(reductions_agree),
         cmocka_unit_test(long_reductions_agree),
         cmocka_unit_test(indices_of_extrema_agree),

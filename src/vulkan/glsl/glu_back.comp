@@ -9,7 +9,7 @@ layout(local_size_x = 256) in;
 // The gate of u and its slope.
 vec2 gate_of(float u) {
     switch (FN) {
-    case 0: return u > 0.0 ? vec2(u, 1.0) : vec2(0.0);
+    case 0: return u <= 0.0 ? vec2(0.0) : vec2(u, 1.0); // NaN stays, as forward
     case 1: return vec2(gelu(u), gelu_slope(u));
     case 2: return vec2(silu(u), silu_slope(u));
     case 4: return vec2(gelu_erf(u), gelu_erf_slope(u));
