@@ -22,17 +22,18 @@ qn_status qn_vk_pack_layer_norm(qn_vk_pack *p, uint32_t fn) {
 /* Sums over rows first, because dx may lie over g, on which they depend; they need the statistics of every row. */
 static qn_status pack_weight_gradients(qn_vk_pack *p, uint32_t centred, const qn_tensor *dgamma, const qn_tensor *dbeta) {
     const qn_tensor *g = p->step->src[0], *x = p->step->src[1];
-    qn_tensor mean, r;
+    qn_tensor mean, r, lacks;
     int64_t shape[QN_MAX_RANK];
     memcpy(shape, x->shape, sizeof shape);
     shape[x->rank - 1] = 1;
     QN_TRY(qn_vk_scratch(p, QN_DTYPE_F32, x->rank, shape, &mean));
     QN_TRY(qn_vk_scratch(p, QN_DTYPE_F32, x->rank, shape, &r));
-    QN_TRY(qn_vk_pack_many(p, &(qn_vk_many){.shape = x, .keep = 1, .at = {x, NULL, NULL, NULL, &mean, &r}}));
+    QN_TRY(qn_vk_scratch(p, QN_DTYPE_F32, x->rank, shape, &lacks));
+    QN_TRY(qn_vk_pack_many(p, &(qn_vk_many){.shape = x, .keep = 1, .at = {x, NULL, NULL, NULL, &mean, &r, &lacks}}));
     p->out->push.p[2] = eps_bits(p);
     QN_TRY(qn_vk_grid_rows(p));
     QN_TRY(qn_vk_next(p, "column_sums", centred, 1));
-    QN_TRY(qn_vk_pack_many(p, &(qn_vk_many){.shape = x, .keep = 1, .at = {g, x, dgamma, dbeta, &mean, &r}}));
+    QN_TRY(qn_vk_pack_many(p, &(qn_vk_many){.shape = x, .keep = 1, .at = {g, x, dgamma, dbeta, &mean, &r, &lacks}}));
     QN_TRY(qn_vk_grid_groups(p, ((uint64_t)p->out->push.n[0] + 31) / 32));
     return qn_vk_next(p, "layer_norm_back", centred, 1);
 }

@@ -146,6 +146,22 @@ static void rows_agree(void **state) {
     help_compare(BENCH(state), &none);
 }
 
+/* Squares that f32 does not hold, and rows of nearly one number. */
+static void norms_of_rows_of_any_size_agree(void **state) {
+    NEED_DEVICE(state);
+    static const int ops[] = {QN_OP_norm, QN_OP_rms_norm, QN_OP_l2_norm};
+    static const double ranges[][2] = {{-1e30, 1e30}, {-3e38, 3e38}, {-1e-30, 1e-30}, {1000, 1000.002}};
+    for (int o = 0; o < 3; o++)
+        for (int r = 0; r < 4; r++)
+            for (int v = 0; v < 2; v++) {
+                qn_attr_norm at = qn_attr_norm_default();
+                at.eps = r < 2 ? 0.1f : 0;
+                help_case c = {.op = ops[o], .attr = &at, .n_src = 1, .bound = heavy, .dst_layout = v ? PADDED : DENSE};
+                c.src[0] = (help_item){F32, 2, {3, v ? 700 : 50}, DENSE, ranges[r][0], ranges[r][1], 0};
+                help_compare(BENCH(state), &c);
+            }
+}
+
 static void soft_max_with_mask_agrees(void **state) {
     NEED_DEVICE(state);
     qn_attr_soft_max at = qn_attr_soft_max_default();
@@ -284,7 +300,7 @@ int main(void) {
         cmocka_unit_test(get_rows_agrees),  cmocka_unit_test(mul_mat_agrees),
         cmocka_unit_test(matmul_agrees),    cmocka_unit_test(arith_broadcasts_both_ways),
         cmocka_unit_test(attention_agrees), cmocka_unit_test(rope_agrees),
-        cmocka_unit_test(glu_agrees),
+        cmocka_unit_test(glu_agrees),       cmocka_unit_test(norms_of_rows_of_any_size_agree),
     };
     return cmocka_run_group_tests(tests, open_group, close_group);
 }

@@ -81,6 +81,34 @@ static void plain_row_gradients_agree(void **state) {
         }
 }
 
+/* Squares that f32 does not hold, and rows of nearly one number. */
+static void norms_of_any_size_agree(void **state) {
+    NEED_DEVICE(state);
+    static const int forward[] = {QN_OP_layer_norm, QN_OP_rms_layer_norm};
+    static const int ops[] = {QN_OP_norm_back, QN_OP_rms_norm_back, QN_OP_l2_norm_back, QN_OP_layer_norm_back,
+                              QN_OP_rms_layer_norm_back};
+    static const double ranges[][2] = {{-1e30, 1e30}, {-1e18, 1e18}, {1000, 1000.002}};
+    for (int r = 0; r < 3; r++) {
+        help_item x = {F32, 2, {5, 300}, DENSE, ranges[r][0], ranges[r][1], 0}, g = x;
+        g.low = -1e20;
+        g.high = 1e20;
+        for (int o = 0; o < 2; o++) {
+            help_case c = {.op = forward[o], .n_src = 3, .bound = rows_bound, .src = {x, vector(F32, 300), vector(F32, 300)}};
+            help_compare(BENCH(state), &c);
+        }
+        for (int o = 0; o < 5; o++) {
+            help_case c = {.op = ops[o], .n_src = o < 3 ? 2 : 3, .bound = rows_bound, .src = {g, x, vector(F32, 300)}};
+            help_compare(BENCH(state), &c);
+        }
+        qn_attr_batch_norm at = qn_attr_batch_norm_default();
+        at.training = 1;
+        help_case c = {.op = QN_OP_batch_norm, .attr = &at, .n_src = 5, .n_dst = 3, .bound = rows_bound};
+        c.src[0] = (help_item){F32, 3, {40, 2, 9}, DENSE, x.low, x.high, 0};
+        for (int i = 1; i < 5; i++) c.src[i] = vector(F32, 2);
+        help_compare(BENCH(state), &c);
+    }
+}
+
 /* A gate that is NaN has no slope. */
 static void gradients_of_gates_keep_nan(void **state) {
     NEED_DEVICE(state);
@@ -211,6 +239,7 @@ int main(void) {
         cmocka_unit_test(row_norm_gradients_agree),
         cmocka_unit_test(batch_norms_agree),
         cmocka_unit_test(plain_row_gradients_agree),
+        cmocka_unit_test(norms_of_any_size_agree),
         cmocka_unit_test(gradients_of_gates_keep_nan),
         cmocka_unit_test(reductions_agree),
         cmocka_unit_test(long_reductions_agree),

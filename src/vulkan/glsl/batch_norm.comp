@@ -8,27 +8,25 @@
 #include "common.glsl"
 #include "rows.glsl"
 #include "many.glsl"
+#include "moments.glsl"
 
 const bool OWN = FN == 1 || FN == 3 || FN == 4;
 
-float mean, variance, r;
+float variance, r;
+uint channel, samples;
+float row_value(uint i) { return get(samples, column(row_start(i), channel)); }
 
-void find_statistics(uint samples, uint c, uint rows) {
-    uint lane = gl_LocalInvocationID.x;
+void find_statistics(uint operand, uint c, uint rows) {
+    samples = operand;
+    channel = c;
     if (!OWN) {
         mean = get(4, uvec4(c, 0, 0, 0));
         variance = get(5, uvec4(c, 0, 0, 0));
     } else {
-        float sum = 0.0, squares = 0.0;
-        for (uint i = lane; i < rows; i += 256) sum += get(samples, column(row_start(i), c));
-        mean = row_sum(sum) / float(rows);
-        for (uint i = lane; i < rows; i += 256) {
-            float d = get(samples, column(row_start(i), c)) - mean;
-            squares += d * d;
-        }
-        variance = row_sum(squares) / float(rows);
+        find_moments(rows, true, number(2));
+        variance = squares / float(rows);
     }
-    r = 1.0 / sqrt(variance + number(2));
+    r = 1.0 / sqrt(variance + scaled_eps(number(2)));
 }
 
 void forward(uint c, uint rows) {
@@ -36,17 +34,17 @@ void forward(uint c, uint rows) {
     uvec4 at = uvec4(c, 0, 0, 0);
     find_statistics(0, c, rows);
     if (FN == 4) {
-        float step = number(3), unbiased = rows > 1 ? variance * (float(rows) / float(rows - 1)) : variance;
-        if (lane == 0 && has(6)) put(6, at, (1.0 - step) * get(4, at) + step * mean);
+        float step = number(3), unbiased = (rows > 1 ? variance * (float(rows) / float(rows - 1)) : variance) / scale / scale;
+        if (lane == 0 && has(6)) put(6, at, (1.0 - step) * get(4, at) + step * true_mean());
         if (lane == 0 && has(7)) put(7, at, (1.0 - step) * get(5, at) + step * unbiased);
         return;
     }
-    if (lane == 0 && has(6)) put(6, at, mean);
-    if (lane == 0 && has(7)) put(7, at, r);
+    if (lane == 0 && has(6)) put(6, at, true_mean());
+    if (lane == 0 && has(7)) put(7, at, r * scale);
     float gamma = get(2, at), beta = get(3, at);
     for (uint i = lane; i < rows; i += 256) {
         uvec4 k = column(row_start(i), c);
-        put(1, k, (get(0, k) - mean) * r * gamma + beta);
+        put(1, k, from_mean(get(0, k)) * r * gamma + beta);
     }
 }
 
@@ -59,7 +57,7 @@ void backward(uint c, uint rows) {
         uvec4 k = column(row_start(i), c);
         float g = get(0, k);
         q += g;
-        qh += g * (get(3, k) - mean) * r;
+        qh += g * (from_mean(get(3, k)) * r);
     }
     q = row_sum(q);
     qh = row_sum(qh);
@@ -67,8 +65,8 @@ void backward(uint c, uint rows) {
     if (lane == 0 && has(7)) put(7, at, q);
     for (uint i = lane; i < rows; i += 256) {
         uvec4 k = column(row_start(i), c);
-        float h = (get(3, k) - mean) * r, g = get(0, k);
-        put(1, k, OWN ? gamma * r * (g - q / count - h * qh / count) : gamma * r * g);
+        float h = from_mean(get(3, k)) * r, g = get(0, k);
+        put(1, k, OWN ? gamma * (r * ((g - q / count - h * qh / count) * scale)) : gamma * r * g);
     }
 }
 

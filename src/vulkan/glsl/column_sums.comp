@@ -1,6 +1,6 @@
 #version 450
 // Sums over all rows, for every column: of g h into dgamma and of g into dbeta, h being x normalised by its row's statistics.
-// g 0, x 1, dgamma 2, dbeta 3, mean 4, 1 / deviation 5. A workgroup takes 32 columns and eighths of the rows, added up in a tree.
+// g 0, x 1, dgamma 2, dbeta 3, mean 4, 1 / deviation 5, what the mean lacks 6. A workgroup takes 32 columns and eighths of the rows, added up in a tree.
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "rows.glsl"
@@ -14,8 +14,8 @@ void main() {
     if (i < push.n[0])
         for (uint row = part; row < rows; row += 8) {
             uvec4 at = row_start(row), c = column(at, i);
-            float g = get(0, c), mean = has(4) ? get(4, at) : 0.0;
-            gamma += g * (get(1, c) - mean) * get(5, at);
+            float g = get(0, c), mean = has(4) ? get(4, at) : 0.0, lacks = has(6) ? get(6, at) : 0.0;
+            gamma += g * ((get(1, c) - mean - lacks) * get(5, at));
             beta += g;
         }
     lane_value[lane] = gamma;

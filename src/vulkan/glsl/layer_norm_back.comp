@@ -5,6 +5,10 @@
 #include "common.glsl"
 #include "rows.glsl"
 #include "many.glsl"
+#include "moments.glsl"
+
+uvec4 row_at;
+float row_value(uint i) { return get(1, column(row_at, i)); }
 
 float weighted(uvec4 c) { return has(3) ? get(0, c) * get(3, c) : get(0, c); }
 
@@ -12,28 +16,22 @@ void main() {
     uint lane = gl_LocalInvocationID.x, n = push.n[0], row = group();
     if (row >= row_count()) return;
     uvec4 at = row_start(row);
-    float count = float(n), mean = 0.0, squares = 0.0, q = 0.0, qh = 0.0;
-    if (FN == 1) {
-        for (uint i = lane; i < n; i += 256) mean += get(1, column(at, i));
-        mean = row_sum(mean) / count;
-    }
-    for (uint i = lane; i < n; i += 256) {
-        float d = get(1, column(at, i)) - mean;
-        squares += d * d;
-    }
-    float r = 1.0 / sqrt(row_sum(squares) / count + number(2));
+    float count = float(n), q = 0.0, qh = 0.0;
+    row_at = at;
+    find_moments(n, FN == 1, number(2));
+    float by = 1.0 / sqrt(squares / count + scaled_eps(number(2))), r = by * scale;
     for (uint i = lane; i < n; i += 256) {
         uvec4 c = column(at, i);
         float w = weighted(c);
         q += w;
-        qh += w * (get(1, c) - mean) * r;
+        qh += w * (from_mean(get(1, c)) * by);
     }
     q = FN == 1 ? row_sum(q) / count : 0.0;
     qh = row_sum(qh) / count;
     float up_mean = has(4) ? get(4, at) / count : 0.0, up_r = has(5) ? get(5, at) * r * r / count : 0.0;
     for (uint i = lane; i < n; i += 256) {
         uvec4 c = column(at, i);
-        float h = (get(1, c) - mean) * r;
-        put(2, c, r * (weighted(c) - q - h * qh) + up_mean - up_r * h);
+        float h = from_mean(get(1, c)) * by;
+        put(2, c, by * ((weighted(c) - q - h * qh) * scale) + up_mean - up_r * h);
     }
 }

@@ -4,10 +4,11 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "rows.glsl"
+#include "moments.glsl"
 
 int64_t from_a, from_b;
 float up(uint i) { return load(TYPE_A, push.a, from_a + int64_t(i) * push.sa[0]); }
-float other(uint i) { return load(TYPE_B, push.b, from_b + int64_t(i) * push.sb[0]); }
+float row_value(uint i) { return load(TYPE_B, push.b, from_b + int64_t(i) * push.sb[0]); }
 
 void main() {
     uint lane = gl_LocalInvocationID.x, n = push.n[0], row = group();
@@ -16,38 +17,26 @@ void main() {
     int64_t to = in_y(at);
     from_a = in_a(at);
     from_b = in_b(at);
-    float count = float(n), dot_sum = 0.0, squares = 0.0, g_mean = 0.0, mean = 0.0;
+    float count = float(n), dot_sum = 0.0, g_mean = 0.0, by = 1.0, size = 0.0, least = number(0);
+    if (FN != 0) find_moments(n, FN == 1, FN == 3 ? least * least : least);
     if (FN == 1) {
-        for (uint i = lane; i < n; i += 256) {
-            mean += other(i);
-            g_mean += up(i);
-        }
-        mean = row_sum(mean) / count;
+        for (uint i = lane; i < n; i += 256) g_mean += up(i);
         g_mean = row_sum(g_mean) / count;
     }
-    for (uint i = lane; i < n; i += 256) {
-        float x = other(i) - mean;
-        dot_sum += up(i) * x;
-        if (FN != 0) squares += x * x;
+    if (FN == 3) {
+        size = sqrt(squares);
+        least *= scale;
+        by = 1.0 / (size < least ? least : size);
+    } else if (FN != 0) {
+        by = 1.0 / sqrt(squares / count + scaled_eps(least));
     }
+    for (uint i = lane; i < n; i += 256) dot_sum += up(i) * (from_mean(row_value(i)) * by); // by what it was made
     dot_sum = row_sum(dot_sum);
-    if (FN != 0) squares = row_sum(squares);
-    float by = number(0), off = 0.0; // y = by (g - g_mean - x off), or for softmax by y (g - dot)
-    if (FN == 1) {
-        by = 1.0 / sqrt(squares / count + number(0));
-        off = dot_sum / count * by * by;
-    } else if (FN == 2) {
-        squares += count * number(0);
-        by = 1.0 / sqrt(squares / count);
-        off = dot_sum / squares;
-    } else if (FN == 3) {
-        float size = sqrt(squares);
-        off = size > number(0) ? dot_sum / squares : 0.0;
-        by = 1.0 / (size > number(0) ? size : number(0));
-    }
+    if (FN == 3 && size <= least) dot_sum = 0.0;
+    if (FN == 1 || FN == 2) dot_sum /= count;
     for (uint i = lane; i < n; i += 256) {
-        float x = other(i);
-        float v = FN == 0 ? by * x * (up(i) - dot_sum) : by * (up(i) - g_mean - (x - mean) * off);
+        float x = row_value(i), h = from_mean(x) * by;
+        float v = FN == 0 ? number(0) * x * (up(i) - dot_sum) : by * ((up(i) - g_mean - h * dot_sum) * scale);
         store(TYPE_Y, push.y, to + int64_t(i) * push.sy[0], v);
     }
 }
