@@ -55,10 +55,28 @@ static qn_status try_row(qn_vk_pack *p, const kernel_row *row) {
     return QN_OK;
 }
 
+/* The front asks no more of complex numbers than that their halves be aligned, and nothing of blocks; kernels take numbers whole and
+ * blocks by two bytes. */
+static int is_aligned(const qn_tensor *t) {
+    uint64_t unit = qn_is_block(t->dtype) ? 2 : (uint64_t)qn_dtype_bytes(t->dtype);
+    uint64_t odd = (uintptr_t)t->data + (uint64_t)t->offset;
+    for (int i = 0; i < t->rank; i++)
+        if (t->shape[i] > 1) odd |= (uint64_t)t->stride[i];
+    return odd % unit == 0;
+}
+
+static qn_status check_alignment(qn_vk_pack *p) {
+    int all = 1;
+    for (int i = 0; i < p->step->n_src; i++) all &= !p->step->src[i] || is_aligned(p->step->src[i]);
+    for (int i = 0; i < p->step->n_dst; i++) all &= !p->step->dst[i] || is_aligned(p->step->dst[i]);
+    return all ? QN_OK : qn_vk_refuse(p, "its elements do not lie at multiples of their size");
+}
+
 qn_status qn_vk_translate(qn_vk_pack *p) {
     qn_status status = QN_UNSUPPORTED;
     int found = 0;
     qn_vk_pack before = *p;
+    QN_TRY(check_alignment(p));
     for (int i = 0; i < ROWS; i++) {
         if (rows[i].op != p->step->op) continue;
         found = 1;

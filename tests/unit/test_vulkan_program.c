@@ -168,6 +168,26 @@ static void what_cannot_run_is_refused_with_a_sentence(void **state) {
     wide_out.data = QN_AT(512);
     step = binary_step(QN_OP_add, &wide, &wide, &wide_out);
     refuses(d, &o, QN_UNSUPPORTED, "no kernel for f64");
+    wide = b; /* complex numbers, read where only their halves are aligned; blocks at odd places */
+    wide.dtype = QN_DTYPE_C64;
+    wide.shape[0] = 3;
+    wide.stride[0] = 8;
+    qn_tensor apart = wide;
+    apart.data = QN_AT(0);
+    apart.stride[0] = 12;
+    step = (qn_device_step){.op = QN_OP_cont, .n_src = 1, .n_dst = 1, .src = {&apart}, .dst = {&wide}};
+    refuses(d, &o, QN_UNSUPPORTED, "multiples of their size");
+    apart.stride[0] = 8;
+    apart.offset = 4;
+    refuses(d, &o, QN_UNSUPPORTED, "multiples of their size");
+    qn_tensor blocks, rows = vector_at(512), index = vector_at(1024);
+    int64_t block[] = {3, 32}, row[] = {1, 32};
+    assert_int_equal(qn_tensor_init(&blocks, QN_DTYPE_Q8_0, 2, block, QN_AT(1), 3 * 34), QN_OK);
+    assert_int_equal(qn_tensor_init(&rows, F32, 2, row, QN_AT(512), 128), QN_OK);
+    index.dtype = I32;
+    index.shape[0] = 1;
+    step = (qn_device_step){.op = QN_OP_get_rows, .n_src = 2, .n_dst = 1, .src = {&blocks, &index}, .dst = {&rows}};
+    refuses(d, &o, QN_UNSUPPORTED, "multiples of their size");
     qn_device_range out = {4000, 200};
     step = binary_step(QN_OP_add, &a, &a, &b);
     o.n_outputs = 1;
