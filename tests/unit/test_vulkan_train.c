@@ -109,12 +109,14 @@ static void norms_of_any_size_agree(void **state) {
     }
 }
 
-/* A gate that is NaN has no slope. */
+/* A gate that is NaN has no slope, and one that is shut none either, whatever goes through it. */
 static void gradients_of_gates_keep_nan(void **state) {
     NEED_DEVICE(state);
-    help_case c = {.op = QN_OP_glu_back, .subop = QN_GLU_reglu, .n_src = 3, .bound = 1e-7};
-    for (int i = 0; i < 3; i++) c.src[i] = (help_item){F32, 2, {3, 33}, DENSE, -2, 2, i == 1};
-    help_compare(BENCH(state), &c);
+    for (int v = 0; v < 4; v++) {
+        help_case c = {.op = QN_OP_glu_back, .subop = v < 2 ? QN_GLU_reglu : QN_GLU_swiglu_oai, .n_src = 3, .bound = 1e-7};
+        for (int i = 0; i < 3; i++) c.src[i] = (help_item){F32, 2, {3, 33}, DENSE, -2, 2, i == 1 + v % 2};
+        help_compare(BENCH(state), &c);
+    }
 }
 
 /* ---- Reductions */

@@ -9,7 +9,6 @@ layout(local_size_x = 256) in;
 // The gate of u and its slope.
 vec2 gate_of(float u) {
     switch (FN) {
-    case 0: return u <= 0.0 ? vec2(0.0) : vec2(u, 1.0); // NaN stays, as forward
     case 1: return vec2(gelu(u), gelu_slope(u));
     case 2: return vec2(silu(u), silu_slope(u));
     case 4: return vec2(gelu_erf(u), gelu_erf_slope(u));
@@ -22,8 +21,12 @@ void main() {
     if (i >= count()) return;
     uvec4 at = walk(i);
     float g = get(0, at), u = get(1, at), v = get(2, at), du, dv;
-    if (FN == 3) {
-        float alpha = number(2), limit = number(3), cu = u > limit ? limit : u, cv = clamp(v, -limit, limit), s = sigmoid(alpha * cu);
+    if (FN == 0) { // 0 below 0 even where v is Inf or NaN; NaN stays
+        du = u <= 0.0 ? 0.0 : v;
+        dv = u <= 0.0 ? 0.0 : u;
+    } else if (FN == 3) {
+        float alpha = number(2), limit = number(3), cu = u > limit ? limit : u, cv = v > limit ? limit : v < -limit ? -limit : v;
+        float s = sigmoid(alpha * cu);
         du = u <= limit ? (cv + 1.0) * (s + bend(alpha * cu, s * sigmoid(-alpha * cu))) : 0.0;
         dv = abs(v) <= limit ? gate(cu, s) : 0.0;
     } else {
