@@ -162,6 +162,32 @@ static void long_reductions_agree(void **state) {
     }
 }
 
+/* Half of the numbers multiply to what no float holds, the other half take it back. */
+static void products_may_be_large_on_the_way(void **state) {
+    NEED_DEVICE(state);
+    float x[256], y = 0;
+    int64_t n = 256, one = 1;
+    qn_tensor from, to;
+    qn_error e = {QN_OK, ""};
+    for (int i = 0; i < 256; i++) x[i] = i % 2 ? 0.125f : 8.0f;
+    assert_int_equal(qn_tensor_init(&from, F32, 1, &n, QN_AT(0), sizeof x), QN_OK);
+    assert_int_equal(qn_tensor_init(&to, F32, 1, &one, QN_AT(1024), sizeof y), QN_OK);
+    qn_attr_reduce at = qn_attr_reduce_default();
+    at.keep = 1;
+    qn_device_step step = {
+        .op = QN_OP_reduce, .subop = QN_REDUCE_prod, .attr = &at, .n_src = 1, .n_dst = 1, .src = {&from}, .dst = {&to}};
+    qn_device_range in = {0, sizeof x}, out = {1024, sizeof y};
+    qn_program_options o = {
+        .arena_bytes = 2048, .n_steps = 1, .steps = &step, .n_inputs = 1, .n_outputs = 1, .inputs = &in, .outputs = &out};
+    qn_program *p = NULL;
+    help_expect(qn_program_create(BENCH(state)->device, &o, &p, &e), QN_OK, &e);
+    const void *input = x;
+    void *output = &y;
+    help_expect(qn_program_run(p, &input, &output, help_patience, &e), QN_OK, &e);
+    qn_program_destroy(p);
+    assert_true(y == 1);
+}
+
 static void indices_of_extrema_agree(void **state) {
     NEED_DEVICE(state);
     for (int v = 0; v < 12; v++) {
@@ -245,6 +271,7 @@ int main(void) {
         cmocka_unit_test(gradients_of_gates_keep_nan),
         cmocka_unit_test(reductions_agree),
         cmocka_unit_test(long_reductions_agree),
+        cmocka_unit_test(products_may_be_large_on_the_way),
         cmocka_unit_test(indices_of_extrema_agree),
         cmocka_unit_test(softmax_of_any_axis_agrees),
         cmocka_unit_test(losses_agree),

@@ -17,7 +17,7 @@ int64_t gone(uint i) {
 }
 
 float value;
-uint best; // 0xffffffff: nothing seen yet
+uint best; // 0xffffffff: nothing seen yet; of a product the power of two that it is taken times
 
 // Whether x at place i takes the lead: NaN leads everything, the first one of equals stays.
 bool leads(float x, uint i) {
@@ -29,16 +29,31 @@ bool leads(float x, uint i) {
     return LARGEST ? mine > lead : mine < lead;
 }
 
+// A product stays below 1 with its power of two apart: only the last one may be beyond a float, not those on the way.
+void multiply(float x, uint power) {
+    value *= x;
+    best += power;
+    uint u = floatBitsToUint(value), e = u >> 23 & 255u;
+    if (e == 0 || e == 255) return;
+    value = uintBitsToFloat((u & 0x807fffffu) | 0x3f000000u);
+    best += e - 126u;
+}
+float times_power(float x, int e) {
+    int half_of = clamp(e / 2, -126, 126), rest = clamp(e - half_of, -126, 127);
+    return x * uintBitsToFloat(uint(half_of + 127) << 23) * uintBitsToFloat(uint(rest + 127) << 23);
+}
+
 void take(float x, uint i) {
     if (EXTREME) {
         if (leads(x, i)) value = x, best = i;
-    } else if (FN == PROD) value *= x;
+    } else if (FN == PROD) multiply(x, i);
     else value += x;
 }
 
 void finish(uint result, uint n) {
     int64_t to = in_y(walk(result));
     if (FN == MEAN) value /= float(n);
+    if (FN == PROD) value = times_power(value, int(best));
     if (FN >= ARG_MAX) Word32(push.y + uint64_t(to * 4)).v = best == 0xffffffffu ? 0 : best;
     else store(TYPE_Y, push.y, to, value);
 }
@@ -49,13 +64,13 @@ void main() {
     if (result >= count()) return;
     int64_t from = in_a(walk(result));
     value = FN == PROD ? 1.0 : 0.0;
-    best = 0xffffffffu;
+    best = FN == PROD ? 0 : 0xffffffffu;
     if (TILED == 1) {
-        for (uint i = 0; i < n; i++) take(load(TYPE_A, push.a, from + gone(i)), i);
+        for (uint i = 0; i < n; i++) take(load(TYPE_A, push.a, from + gone(i)), FN == PROD ? 0 : i);
         finish(result, n);
         return;
     }
-    for (uint i = lane; i < n; i += 256) take(load(TYPE_A, push.a, from + gone(i)), i);
+    for (uint i = lane; i < n; i += 256) take(load(TYPE_A, push.a, from + gone(i)), FN == PROD ? 0 : i);
     lane_value[lane] = value;
     lane_place[lane] = best;
     barrier();
