@@ -233,6 +233,14 @@ static void arith_broadcasts_both_ways(void **state) {
         }
 }
 
+static void powers_of_odd_numbers_agree(void **state) {
+    NEED_DEVICE(state);
+    help_case c = {.op = QN_OP_arith, .subop = QN_ARITH_pow, .n_src = 2, .bound = elementwise};
+    c.src[0] = (help_item){F32, 2, {4, HELP_ODD}, DENSE, 0, 0, 1};
+    c.src[1] = (help_item){F32, 2, {4, 1}, DENSE, -2, 2, 0};
+    help_compare(BENCH(state), &c);
+}
+
 static void attention_agrees(void **state) {
     NEED_DEVICE(state);
     for (int v = 0; v < 10; v++) {
@@ -294,13 +302,21 @@ static void glu_agrees(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(binary_agrees),    cmocka_unit_test(unary_agrees),
-        cmocka_unit_test(maps_agree),       cmocka_unit_test(copies_arrive_bit_for_bit),
-        cmocka_unit_test(rows_agree),       cmocka_unit_test(soft_max_with_mask_agrees),
-        cmocka_unit_test(get_rows_agrees),  cmocka_unit_test(mul_mat_agrees),
-        cmocka_unit_test(matmul_agrees),    cmocka_unit_test(arith_broadcasts_both_ways),
-        cmocka_unit_test(attention_agrees), cmocka_unit_test(rope_agrees),
-        cmocka_unit_test(glu_agrees),       cmocka_unit_test(norms_of_rows_of_any_size_agree),
+        cmocka_unit_test(binary_agrees),
+        cmocka_unit_test(unary_agrees),
+        cmocka_unit_test(maps_agree),
+        cmocka_unit_test(copies_arrive_bit_for_bit),
+        cmocka_unit_test(rows_agree),
+        cmocka_unit_test(soft_max_with_mask_agrees),
+        cmocka_unit_test(get_rows_agrees),
+        cmocka_unit_test(mul_mat_agrees),
+        cmocka_unit_test(matmul_agrees),
+        cmocka_unit_test(arith_broadcasts_both_ways),
+        cmocka_unit_test(attention_agrees),
+        cmocka_unit_test(rope_agrees),
+        cmocka_unit_test(powers_of_odd_numbers_agree),
+        cmocka_unit_test(glu_agrees),
+        cmocka_unit_test(norms_of_rows_of_any_size_agree),
     };
     return cmocka_run_group_tests(tests, open_group, close_group);
 }

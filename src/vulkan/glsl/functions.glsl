@@ -254,7 +254,7 @@ float power(float a, float b) {
         return odd && (floatBitsToUint(a) >> 31) != 0 ? -end : end;
     }
     if (abs(a) == 1.0 && whole) return odd ? a : 1.0; // -1
-    if (a < 0.0 && !whole) return not_a_number();
+    if (a < 0.0 && !whole && a != -infinity()) return not_a_number();
     float size = exp2(b * log_2(abs(a)));
     return a < 0.0 && odd ? -size : size;
 }
