@@ -27,6 +27,7 @@ typedef struct qn_device_step {
     int n_src, n_dst;
     const qn_tensor *src[QN_MAX_SRC];
     const qn_tensor *dst[QN_MAX_DST];
+    int is_commit; /* a copy that is left out when a step before it found an index out of range */
 } qn_device_step;
 
 enum {
@@ -57,7 +58,7 @@ typedef struct qn_device_extent {
 } qn_device_extent;
 
 typedef struct qn_checked_step {
-    int op, subop, n_src, n_dst;
+    int op, subop, n_src, n_dst, is_commit;
     const void *attr;            /* never NULL for an op that has any */
     const qn_tensor *const *src; /* QN_MAX_SRC entries */
     const qn_tensor *const *dst; /* QN_MAX_DST entries */
@@ -102,6 +103,7 @@ struct qn_program {
     uint64_t arena_bytes;
     int n_steps, n_inputs, n_outputs;
     qn_program_need need;
+    int bad_step; /* of a run that was QN_RANGE */
 };
 
 void qn_device_destroy(qn_device *device);
@@ -122,7 +124,8 @@ qn_status qn_program_measure(qn_device *device, const qn_program_options *option
 qn_status qn_program_create(qn_device *device, const qn_program_options *options, qn_program **program, qn_error *error);
 void qn_program_destroy(qn_program *program);
 /* One submission: the inputs that are not NULL, the steps, the outputs that are not NULL; returns when all is done. Either array
- * may be NULL for none. An index out of range is QN_RANGE, and names the step; the arena is then not to be relied on. */
+ * may be NULL for none. An index out of range is QN_RANGE, and names the step; of the arena only what steps behind it commit is then
+ * to be relied on, and what optimisers update with what came of it. */
 qn_status qn_program_run(qn_program *program, const void *const *inputs, void *const *outputs, uint64_t timeout_ns,
                          qn_error *error);
 /* Nanoseconds of each step of the last run of a timed program. */

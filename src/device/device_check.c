@@ -77,6 +77,7 @@ static qn_status check_step(const qn_device_step *s, step_tensors *t, uint64_t a
     out->subop = s->subop;
     out->n_src = s->n_src;
     out->n_dst = s->n_dst;
+    out->is_commit = s->is_commit;
     out->attr = g.infer.attr;
     out->src = s->src;
     out->dst = s->dst;

@@ -193,6 +193,7 @@ static void add_feed_steps(const qn_plan *p, const qn_special *x, qn_device_step
         s->n_src = s->n_dst = 1;
         s->src[0] = &tensors[from];
         s->dst[0] = &tensors[to];
+        s->is_commit = 1;
     }
 }
 
@@ -367,13 +368,22 @@ static qn_status load_params(qn_plan *p, const qn_special *x, const qn_segment *
     return QN_OK;
 }
 
+/* A program counts its own steps, the caller knows nodes. */
+static qn_status name_node(const qn_special *x, const qn_segment *g, qn_error *error) {
+    if (g->program->bad_step < 0 || g->program->bad_step >= g->end - g->first) return QN_RANGE;
+    const qn_plan_step *s = &x->schedule->steps.at[g->first + g->program->bad_step];
+    return qn_error_set(error, QN_RANGE, "node %d: %s: an index is out of range", s->node, qn_op_describe(s->call.op)->name);
+}
+
 qn_status qn_segment_run(qn_plan *p, qn_special *x, qn_segment *g, qn_trace_ring *ring, qn_error *error) {
     for (size_t i = 0; i < g->in.n; i++)
         g->in_at[i] = is_fresh(p, &g->in.at[i]) ? NULL : x->schedule->tensors[g->in.at[i].root].data;
     for (size_t i = 0; i < g->out.n; i++) g->out_at[i] = x->schedule->tensors[g->out.at[i].root].data;
     uint64_t start = ring ? qn_trace_time(ring) : 0;
     QN_TRY(load_params(p, x, g, error));
-    QN_TRY(qn_program_run(g->program, g->in_at, g->out_at, UINT64_C(60000000000), error));
+    qn_status status = qn_program_run(g->program, g->in_at, g->out_at, UINT64_C(60000000000), error);
+    if (status == QN_RANGE) return name_node(x, g, error);
+    if (status != QN_OK) return status;
     note_run(p, x, g);
     return qn_segment_seen(x, g, ring, start, ring ? qn_trace_time(ring) : 0, error);
 }

@@ -81,6 +81,7 @@ qn_status qn_vk_translate(qn_vk_pack *p) {
         if (rows[i].op != p->step->op) continue;
         found = 1;
         *p = before;
+        if (p->step->is_commit && rows[i].pack != qn_vk_pack_copy) return qn_vk_refuse(p, "only a copy can be a commit");
         status = try_row(p, &rows[i]);
         if (status != QN_UNSUPPORTED) return status;
     }
@@ -194,6 +195,10 @@ qn_status qn_vk_pack_copy(qn_vk_pack *p, uint32_t fn) {
     memcpy(push->nb, from.n, sizeof push->nb);
     if (rank > p->out->spec.rank) p->out->spec.rank = rank;
     p->out->spec.tiled = 0;
+    if (p->step->is_commit) {
+        push->p[0] = (uint32_t)p->block_at;
+        push->p[1] = (uint32_t)(p->block_at >> 32);
+    }
     return qn_vk_grid_elements(p);
 }
 

@@ -207,5 +207,7 @@ qn_status qn_vk_pack_optim(qn_vk_pack *p, uint32_t fn) {
     QN_TRY(qn_vk_pack_many(p, &m));
     if (fn == 2) p->out->push.p[2] = qn_vk_bits(((const qn_attr_accumulate *)p->step->attr)->scale);
     p->out->push.p[3] = (uint32_t)step;
+    p->out->push.p[4] = (uint32_t)p->block_at;
+    p->out->push.p[5] = (uint32_t)(p->block_at >> 32);
     return qn_vk_grid_elements(p);
 }

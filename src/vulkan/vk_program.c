@@ -87,7 +87,8 @@ static qn_status record_dispatch(recording *r, int i, const qn_vk_dispatch *x, i
     const uint32_t always = QN_PROGRAM_TIMED | QN_PROGRAM_SERIAL;
     VkPipeline pipeline;
     QN_TRY(qn_vk_pipeline_get(r->d, x, &pipeline, error));
-    int stands_alone = first && (r->o->flags & always) && r->bound;
+    int commits = r->steps[i].is_commit && !(i > 0 && r->steps[i - 1].is_commit); /* all before must have had their say */
+    int stands_alone = first && ((r->o->flags & always) || commits) && r->bound;
     if (first ? needs_barrier(&r->open, &r->steps[i]) || (uses_scratch && r->open.scratch) || stands_alone : x->waits)
         record_barrier(r);
     if (!remember(&r->p->memory, &r->open, &r->steps[i]))
@@ -256,7 +257,7 @@ qn_status qn_vk_program_create(qn_device *device, const qn_program_options *o, c
     if (!p) return qn_error_set(error, QN_NO_MEMORY, "no memory for a program");
     memset(p, 0, sizeof *p);
     qn_arena_init(&p->memory, 0);
-    p->base = (qn_program){device, o->arena_bytes, o->n_steps, o->n_inputs, o->n_outputs, {0, 0}};
+    p->base = (qn_program){device, o->arena_bytes, o->n_steps, o->n_inputs, o->n_outputs, {0, 0}, 0};
     recording r = {.d = (qn_vk_device *)device, .p = p, .o = o, .steps = steps};
     qn_status status = fill_program(&r, error);
     if (status == QN_OK) *program = &p->base;
@@ -312,7 +313,10 @@ qn_status qn_vk_program_run(qn_program *program, const void *const *inputs, void
     QN_TRY(qn_vk_wait(d, value, timeout_ns, error));
     p->pending = 0;
     p->has_times = 1;
-    if (*found != UINT32_MAX) return qn_error_set(error, QN_RANGE, "step %u: an index is out of range", *found);
+    if (*found != UINT32_MAX) {
+        p->base.bad_step = (int)*found;
+        return qn_error_set(error, QN_RANGE, "step %u: an index is out of range", *found);
+    }
     for (int i = 0; outputs && i < p->base.n_outputs; i++)
         if (outputs[i]) memcpy(outputs[i], (const char *)p->staging.mapped + p->output_at[i], (size_t)p->outputs[i].bytes);
     return QN_OK;

@@ -288,6 +288,51 @@ static void a_failed_run_can_be_run_again(void **state) {
     qn_graph_destroy(g);
 }
 
+/* An index out of range: the node is named, state is what it was, and nothing was learnt. */
+static void a_bad_index_leaves_state_alone(void **state) {
+    (void)state;
+    NEED_DEVICE();
+    qn_graph *g = NULL;
+    qn_error e = {QN_OK, ""};
+    static const char text[] = "quern graph 1\n"
+                               "input %state f32[1, 4]\n"
+                               "input %ids i32[1]\n"
+                               "param %table f32[3, 4]\n"
+                               "param %w f32[1, 4]\n"
+                               "const %rate f32[2] = 1, 0\n"
+                               "%row = get_rows %table %ids\n"
+                               "%next = add %state %row\n"
+                               "%learnt = opt_step_sgd %w %row %rate\n"
+                               "output %next \"next\"\n"
+                               "output %learnt \"learnt\"\n";
+    if (qn_graph_parse(text, sizeof text - 1, 0, &g, &e) != QN_OK) fail_msg("%s", e.text);
+    qn_plan *p = plan_of(g, device, QN_PLAN_STRICT);
+    float table[12], zero[4] = {0};
+    int64_t one = 1;
+    for (int i = 0; i < 12; i++) table[i] = (float)(i / 4 + 1);
+    set(p, "table", 2, (int64_t[]){3, 4}, table);
+    set(p, "state", 2, (int64_t[]){1, 4}, zero);
+    set(p, "w", 2, (int64_t[]){1, 4}, zero);
+    if (qn_plan_feed(p, "next", "state", &e) != QN_OK) fail_msg("%s", e.text);
+    static const int32_t ids[] = {2, 3, 0, -1, 1};
+    float sum = 0;
+    for (int i = 0; i < 5; i++) {
+        qn_tensor t;
+        int good = ids[i] >= 0 && ids[i] < 3;
+        assert_int_equal(qn_tensor_init(&t, QN_DTYPE_I32, 1, &one, (void *)(uintptr_t)&ids[i], sizeof *ids), QN_OK);
+        if (qn_plan_set(p, "ids", &t, &e) != QN_OK) fail_msg("%s", e.text);
+        assert_int_equal(qn_plan_run(p, NULL, &e), good ? QN_OK : QN_RANGE);
+        if (!good) {
+            assert_string_equal(e.text, "node 0: get_rows: an index is out of range");
+            continue;
+        }
+        sum += (float)(ids[i] + 1);
+        assert_true(output(p, "next")[0] == sum && output(p, "learnt")[3] == -sum);
+    }
+    qn_plan_destroy(p);
+    qn_graph_destroy(g);
+}
+
 /* Inputs that are outputs as well, handed on from one to the next and round in a circle: each gets what the run began with, whatever
  * the order of the feeds, and an output shows what its run had. `told` is also read on the host. */
 static void fed_inputs_are_handed_on(void **state) {
@@ -467,7 +512,7 @@ int main(void) {
         cmocka_unit_test(state_is_one_for_all_extents),  cmocka_unit_test(state_outlives_new_wishes),
         cmocka_unit_test(a_failed_run_can_be_run_again), cmocka_unit_test(fed_inputs_are_handed_on),
         cmocka_unit_test(state_may_be_fed_to_itself),    cmocka_unit_test(a_step_is_asked_for_with_its_copies),
-        cmocka_unit_test(a_lost_device_is_a_status),
+        cmocka_unit_test(a_lost_device_is_a_status),     cmocka_unit_test(a_bad_index_leaves_state_alone),
     };
     return cmocka_run_group_tests(tests, open_once, close_once);
 }

@@ -84,6 +84,8 @@ int order_of(float x) {
     return size > 0x7f800000u ? 0x7fffffff : (u >> 31) != 0 ? -int(size) : int(size);
 }
 float truth(bool b) { return b ? 1.0 : 0.0; }
+// Whether no step so far found an index out of range, by the status word.
+bool all_is_well(const in uint64_t status) { return Word32(status).v == 0xffffffffu; }
 uint bytes_of(const in uint type) {
     return type == RAW8 || type == BOOL || type == U8 || type == I8 ? 1
            : type == F16 || type == BF16 || type == RAW16 || type == I16 ? 2

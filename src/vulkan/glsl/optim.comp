@@ -1,6 +1,7 @@
 #version 450
 // Optimiser steps, in place. FN 0 adamw: w 0, m 1, v 2, gradient 3, numbers 4. FN 1 sgd: w 0, gradient 3, numbers 4. FN 2 accumulate:
 // sum 0, more 3, keep 4; p[2]: scale. The numbers are read by every lane: strides along them are those of axis 0, taken by hand.
+// p[4..5]: the status word. Nothing is learnt from what an index out of range gave.
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "many.glsl"
@@ -13,7 +14,7 @@ float hyper(uint i) {
 
 void main() {
     uint i = group() * 256 + gl_LocalInvocationID.x;
-    if (i >= count()) return;
+    if (i >= count() || !all_is_well(address(4))) return;
     uvec4 at = walk(i);
     float w = get(0, at), g = get(3, at);
     if (FN == 2) {
