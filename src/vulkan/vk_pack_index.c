@@ -82,10 +82,18 @@ static qn_status fill_block(qn_vk_pack *p, const slices *x, index_block *b) {
     return QN_OK;
 }
 
+/* Every index looks at all others, which a device with many lanes does for longer lists than one that is a CPU. */
+static qn_status check_length(qn_vk_pack *p, uint32_t updates) {
+    enum { MOST = 1 << 18, MOST_ON_CPU = 1024 };
+    int on_cpu = p->device->facts.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
+    return updates > (on_cpu ? MOST_ON_CPU : MOST) ? qn_vk_refuse(p, "no kernel for so many indices") : QN_OK;
+}
+
 /* One lane for every element of what the kernel's fn walks. */
 static qn_status finish(qn_vk_pack *p, const index_block *b, uint32_t fn) {
     uint64_t where, middle = fn == ADD ? b->places : b->updates;
     uint64_t lanes = fn == CHAIN ? (uint64_t)b->updates * b->index_outer : middle * b->outer;
+    if (fn == CHAIN || fn == PUT) QN_TRY(check_length(p, b->updates));
     if (lanes > INT32_MAX || (fn != CHAIN && lanes * b->inner > INT32_MAX)) return qn_vk_refuse(p, "more than 2^31 elements");
     void *to = qn_vk_take_block(p, sizeof *b, &where);
     if (to) memcpy(to, b, sizeof *b);
@@ -235,6 +243,7 @@ qn_status qn_vk_pack_scatter_along(qn_vk_pack *p, uint32_t fn) {
     QN_TRY(copy_first(p, p->step->dst[0], p->step->src[0], "along"));
     QN_TRY(qn_vk_float_types(p, &u, NULL, &y));
     QN_TRY(walk_along(p, &y, &u, &idx, &y));
+    QN_TRY(check_length(p, p->out->push.nb[0]));
     QN_TRY(along_numbers(p, qn_ne(&y, 0)));
     p->out->spec.fn = fn;
     return qn_vk_end_dispatch(p);

@@ -53,6 +53,24 @@ static void slices_are_added(void **state) {
     }
 }
 
+/* Each index is compared with all others: what would take minutes is left to the CPU. */
+static void long_lists_are_left_to_the_cpu(void **state) {
+    NEED_DEVICE(state);
+    const int64_t shape[] = {1 << 19, 1};
+    qn_tensor table, index, row;
+    qn_error e = {QN_OK, ""};
+    assert_int_equal(qn_tensor_init(&row, QN_DTYPE_F32, 1, shape, NULL, 0), QN_OK);
+    assert_int_equal(qn_tensor_init(&table, QN_DTYPE_F32, 2, shape, NULL, 0), QN_OK);
+    assert_int_equal(qn_tensor_init(&index, QN_DTYPE_I32, 1, shape, NULL, 0), QN_OK);
+    qn_device_step add = {.op = QN_OP_scatter_add, .n_src = 3, .n_dst = 1, .src = {&table, &table, &index}, .dst = {&table}};
+    qn_device_step set = {.op = QN_OP_set_rows, .n_src = 3, .n_dst = 1, .src = {&table, &table, &index}, .dst = {&table}};
+    help_expect(qn_device_supports(BENCH(state)->device, &add, &e), QN_UNSUPPORTED, &e);
+    help_expect(qn_device_supports(BENCH(state)->device, &set, &e), QN_UNSUPPORTED, &e);
+    assert_non_null(strstr(e.text, "so many indices"));
+    qn_device_step along = {.op = QN_OP_scatter_along_add, .n_src = 3, .n_dst = 1, .src = {&row, &row, &index}, .dst = {&row}};
+    help_expect(qn_device_supports(BENCH(state)->device, &along, &e), QN_UNSUPPORTED, &e);
+}
+
 static void rows_are_set(void **state) {
     NEED_DEVICE(state);
     for (int v = 0; v < 6; v++) {
@@ -158,8 +176,13 @@ static void edges_and_tiles(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slices_are_gathered),    cmocka_unit_test(slices_are_added),  cmocka_unit_test(rows_are_set),
-        cmocka_unit_test(elements_along_an_axis), cmocka_unit_test(pieces_are_joined), cmocka_unit_test(edges_and_tiles),
+        cmocka_unit_test(slices_are_gathered),
+        cmocka_unit_test(slices_are_added),
+        cmocka_unit_test(long_lists_are_left_to_the_cpu),
+        cmocka_unit_test(rows_are_set),
+        cmocka_unit_test(elements_along_an_axis),
+        cmocka_unit_test(pieces_are_joined),
+        cmocka_unit_test(edges_and_tiles),
     };
     return cmocka_run_group_tests(tests, open_group, close_group);
 }
