@@ -125,7 +125,7 @@ static qn_status read_number(reader *r, json_node *node) {
         int64_t digit = *from == '-' ? -(*p - '0') : *p - '0';
         if (__builtin_mul_overflow(node->integer, 10, &node->integer) ||
             __builtin_add_overflow(node->integer, digit, &node->integer))
-            node->kind = JSON_FLOAT; /* beyond 64 bits */
+            node->kind = JSON_FLOAT, node->text = (qn_text){from, (size_t)(r->at - from)}; /* beyond 64 bits */
     }
     return QN_OK;
 }

@@ -13,7 +13,7 @@ typedef struct json_node {
     json_kind kind;
     int64_t integer; /* BOOL, INT */
     double number;   /* INT, FLOAT */
-    qn_text text;    /* STRING, without escapes */
+    qn_text text;    /* STRING, without escapes; FLOAT: the digits of an integer beyond 64 bits, as they stand in the document */
     qn_text key;     /* of a member */
     size_t n;        /* items or members */
     struct json_node *first, *next;

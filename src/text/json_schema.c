@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-enum { MOST_USES = 1 << 14 };
+enum { MOST_USES = 1 << 14, MOST_LOOKS = 1 << 10 };
 
 typedef struct own_rule {
     const char *name, *body, *needs;
@@ -172,7 +172,8 @@ static qn_status put_list(schema_writer *w, const json_node *s) {
         if (status == QN_OK) status = qn_text_schema_put(w, " %s", qn_text_schema_rule(w, "space"));
     }
     if (status != QN_OK) return status;
-    int closed = (items && items->kind == JSON_BOOL && !items->integer) || (prefix && !items);
+    int closed = (items && items->kind == JSON_BOOL && !items->integer) ||
+                 (!items && (prefix || qn_text_json_get(s, "unevaluatedItems"))); /* which is false, or it were refused */
     if (closed && most < 0) most = fixed;
     if (closed && most > fixed) most = fixed;
     if (most >= 0 && (most < least || most < fixed))
@@ -191,6 +192,7 @@ static qn_status put_typed(schema_writer *w, const json_node *s, const char *typ
 }
 
 static const char *const TYPES[] = {"object", "array", "string", "integer", "number", "boolean", "null"};
+enum { N_TYPES = sizeof TYPES / sizeof *TYPES };
 
 /* The name of a type, from the table, so that names can be compared as pointers; NULL: none. */
 static const char *type_named(const json_node *v) {
@@ -201,12 +203,15 @@ static const char *type_named(const json_node *v) {
 
 /* The type that keywords speak of where none is named; NULL: any. */
 static const char *type_implied(const json_node *s) {
-    static const char *const SAYS[][2] = {{"properties", "object"}, {"additionalProperties", "object"},
-                                          {"required", "object"},   {"items", "array"},
-                                          {"prefixItems", "array"}, {"minItems", "array"},
-                                          {"maxItems", "array"},    {"pattern", "string"},
-                                          {"minLength", "string"},  {"maxLength", "string"},
-                                          {"format", "string"}};
+    static const char *const SAYS[][2] = {{"properties", "object"},      {"additionalProperties", "object"},
+                                          {"required", "object"},        {"items", "array"},
+                                          {"prefixItems", "array"},      {"minItems", "array"},
+                                          {"maxItems", "array"},         {"pattern", "string"},
+                                          {"minLength", "string"},       {"maxLength", "string"},
+                                          {"format", "string"},          {"additionalItems", "array"},
+                                          {"minimum", "integer"},        {"exclusiveMinimum", "integer"},
+                                          {"maximum", "integer"},        {"exclusiveMaximum", "integer"},
+                                          {"unevaluatedItems", "array"}, {"unevaluatedProperties", "object"}};
     for (size_t i = 0; i < sizeof SAYS / sizeof *SAYS; i++) {
         if (!qn_text_json_get(s, SAYS[i][0])) continue;
         for (size_t k = 0; k < sizeof TYPES / sizeof *TYPES; k++)
@@ -215,9 +220,12 @@ static const char *type_implied(const json_node *s) {
     return NULL;
 }
 
-/* Keywords that say something this does not know how to say. */
+/* Keywords that say something this does not know how to say; some of them say nothing, or what is heard elsewhere, when false. */
 static qn_status check_keywords(schema_writer *w, const json_node *s) {
-    static const char *const UNKNOWN[] = {"not",
+    static const char *const UNKNOWN[] = {"uniqueItems",
+                                          "unevaluatedProperties",
+                                          "unevaluatedItems",
+                                          "not",
                                           "if",
                                           "then",
                                           "else",
@@ -225,7 +233,6 @@ static qn_status check_keywords(schema_writer *w, const json_node *s) {
                                           "contains",
                                           "minContains",
                                           "maxContains",
-                                          "uniqueItems",
                                           "propertyNames",
                                           "minProperties",
                                           "maxProperties",
@@ -234,35 +241,117 @@ static qn_status check_keywords(schema_writer *w, const json_node *s) {
                                           "dependentSchemas",
                                           "dependencies",
                                           "$dynamicRef",
-                                          "$recursiveRef",
-                                          "unevaluatedProperties",
-                                          "unevaluatedItems"};
+                                          "$recursiveRef"};
+    enum { MAY_BE_FALSE = 4 };
     for (const json_node *m = s->first; m; m = m->next)
         for (size_t i = 0; i < sizeof UNKNOWN / sizeof *UNKNOWN; i++)
-            if (qn_text_json_is(m->key, UNKNOWN[i]) && !(m->kind == JSON_BOOL && !m->integer))
+            if (qn_text_json_is(m->key, UNKNOWN[i]) && !(i < MAY_BE_FALSE && m->kind == JSON_BOOL && !m->integer))
                 return qn_text_schema_fault(w, "the keyword '%s' is not known", UNKNOWN[i]);
     return QN_OK;
 }
 
+/* Words that change which documents are valid. */
+static const char *const SPEAK[] = {"type",
+                                    "$ref",
+                                    "enum",
+                                    "const",
+                                    "oneOf",
+                                    "anyOf",
+                                    "allOf",
+                                    "items",
+                                    "prefixItems",
+                                    "additionalItems",
+                                    "minItems",
+                                    "maxItems",
+                                    "pattern",
+                                    "minLength",
+                                    "maxLength",
+                                    "format",
+                                    "minimum",
+                                    "maximum",
+                                    "exclusiveMinimum",
+                                    "exclusiveMaximum",
+                                    "properties",
+                                    "required",
+                                    "additionalProperties"};
+enum { N_SPEAK = sizeof SPEAK / sizeof *SPEAK, N_SPEAK_OF_OTHERS = N_SPEAK - 3 }; /* the last ones are of objects */
+
 /* Beside a reference or a choice only words may stand that change nothing. */
-static qn_status check_alone(schema_writer *w, const json_node *s, const char *key, const char *also) {
-    static const char *const SPEAK[] = {"$ref",  "type",        "enum",       "const",     "oneOf",
-                                        "anyOf", "allOf",       "properties", "required",  "additionalProperties",
-                                        "items", "prefixItems", "pattern",    "minLength", "maxLength",
-                                        "format"};
+static qn_status check_alone(schema_writer *w, const json_node *s, const char *key, const char *also, const char *too) {
     for (const json_node *m = s->first; m; m = m->next)
-        for (size_t i = 0; i < sizeof SPEAK / sizeof *SPEAK; i++)
-            if (qn_text_json_is(m->key, SPEAK[i]) && !qn_text_json_is(m->key, key) && !qn_text_json_is(m->key, also))
+        for (size_t i = 0; i < N_SPEAK; i++)
+            if (qn_text_json_is(m->key, SPEAK[i]) && !qn_text_json_is(m->key, key) && !qn_text_json_is(m->key, also) &&
+                !qn_text_json_is(m->key, too))
                 return qn_text_schema_fault(w, "'%s' together with '%s' is not known", key, SPEAK[i]);
     return QN_OK;
 }
 
-static qn_status put_choice(schema_writer *w, const json_node *list, int values) {
+qn_status qn_text_schema_check_part(schema_writer *w, const json_node *s) {
+    const json_node *type = qn_text_json_get(s, "type"), object = {.kind = JSON_OBJECT};
+    if (s->kind == JSON_BOOL && s->integer) return QN_OK;
+    if (s->kind != JSON_OBJECT)
+        return qn_error_set(w->error, QN_INVALID, "schema: a part of allOf that allows no document, or is no schema");
+    qn_status status = check_keywords(w, s);
+    if (status == QN_OK && qn_text_json_get(s, "$ref")) return check_alone(w, s, "$ref", "", "");
+    int others = !qn_text_schema_is_typed(&object, type);
+    for (size_t i = 2; i < N_SPEAK_OF_OTHERS; i++) others |= strcmp(SPEAK[i], "allOf") != 0 && qn_text_json_get(s, SPEAK[i]);
+    return status != QN_OK || !others ? status : qn_text_schema_fault(w, "allOf of anything but objects is not known");
+}
+
+/* Values of enum, those that are of the type. */
+static qn_status put_values(schema_writer *w, const json_node *list, const json_node *type) {
+    qn_status status = QN_OK;
+    int n = 0;
+    for (const json_node *v = list->kind == JSON_LIST ? list->first : NULL; v && status == QN_OK; v = v->next) {
+        if (!qn_text_schema_is_typed(v, type)) continue;
+        if (n++) status = qn_text_schema_put(w, " | ");
+        if (status == QN_OK) status = qn_text_schema_value(w, v);
+    }
+    return n || status != QN_OK ? status : qn_error_set(w->error, QN_INVALID, "schema: a choice among nothing");
+}
+
+static qn_status put_constant(schema_writer *w, const json_node *value, const json_node *list, const json_node *type) {
+    int fits = qn_text_schema_is_typed(value, type) && !list;
+    for (const json_node *v = list && list->kind == JSON_LIST ? list->first : NULL; v; v = v->next)
+        fits |= qn_text_schema_same(value, v) && qn_text_schema_is_typed(value, type);
+    return fits ? qn_text_schema_value(w, value)
+                : qn_error_set(w->error, QN_INVALID, "schema: a const that its own schema does not allow");
+}
+
+/* Whether all that an option allows is of the type that stands beside the choice. A reference that leads nowhere is told when its turn
+ * comes. */
+static int is_within(schema_writer *w, const json_node *option, const json_node *type, int *left) {
+    static const char *const CHOICES[] = {"enum", "anyOf", "oneOf"};
+    const json_node *ref = qn_text_json_get(option, "$ref"), *value = qn_text_json_get(option, "const"),
+                    *own = qn_text_json_get(option, "type");
+    const json_node *target = NULL;
+    if (--*left < 0) return 0; /* references may lead anywhere, again and again */
+    if (ref && ref->kind == JSON_STRING)
+        return qn_text_schema_resolve(w, ref->text, &target) == QN_OK && is_within(w, target, type, left);
+    if (value) return qn_text_schema_is_typed(value, type);
+    for (size_t i = 0; i < sizeof CHOICES / sizeof *CHOICES; i++) {
+        const json_node *list = qn_text_json_get(option, CHOICES[i]);
+        for (const json_node *c = list && list->kind == JSON_LIST ? list->first : NULL; c; c = c->next)
+            if (!(i == 0 ? qn_text_schema_is_typed(c, type) : is_within(w, c, type, left))) return 0;
+        if (list) return 1;
+    }
+    const char *implied = own ? NULL : qn_text_json_get(option, "allOf") ? "object" : type_implied(option);
+    const json_node name = {.kind = JSON_STRING, .text = {implied ? implied : "", implied ? strlen(implied) : 0}};
+    if (!own) own = &name;
+    int found = qn_text_schema_same(own, type);
+    for (const json_node *t = type->kind == JSON_LIST ? type->first : NULL; t; t = t->next) found |= qn_text_schema_same(own, t);
+    return found;
+}
+
+static qn_status put_choice(schema_writer *w, const json_node *list, const json_node *type) {
     qn_status status = list->kind == JSON_LIST && list->n ? QN_OK
                                                           : qn_error_set(w->error, QN_INVALID, "schema: a choice among nothing");
     for (const json_node *c = list->first; c && status == QN_OK; c = c->next) {
+        int left = MOST_LOOKS;
+        if (type && !is_within(w, c, type, &left))
+            return qn_text_schema_fault(w, "a choice beside a type that its options do not name as well is not known");
         if (c != list->first) status = qn_text_schema_put(w, " | ");
-        if (status == QN_OK) status = values ? qn_text_schema_value(w, c) : qn_text_schema_use(w, c, NULL);
+        if (status == QN_OK) status = qn_text_schema_use(w, c, NULL);
     }
     return status;
 }
@@ -278,29 +367,36 @@ static qn_status put_types(schema_writer *w, const json_node *s, const json_node
     return status;
 }
 
+/* What says by itself which documents there are, but for a type beside it. */
+static qn_status put_alone(schema_writer *w, const json_node *s) {
+    const json_node *constant = qn_text_json_get(s, "const"), *list = qn_text_json_get(s, "enum"),
+                    *one = qn_text_json_get(s, "oneOf"), *any = qn_text_json_get(s, "anyOf"), *type = qn_text_json_get(s, "type");
+    const char *key = constant ? "const" : list ? "enum" : one ? "oneOf" : "anyOf";
+    qn_status status = check_alone(w, s, key, "type", constant ? "enum" : "");
+    if (status != QN_OK) return status;
+    if (type && type->n > N_TYPES) return qn_error_set(w->error, QN_INVALID, "schema: a list of types that names one twice");
+    if (constant) return put_constant(w, constant, list, type);
+    return list ? put_values(w, list, type) : put_choice(w, one ? one : any, type);
+}
+
 static qn_status put_schema(schema_writer *w, const json_node *s) {
     if (s->kind == JSON_BOOL && s->integer) return qn_text_schema_put(w, "%s", qn_text_schema_rule(w, "value"));
     if (s->kind != JSON_OBJECT)
         return qn_error_set(w->error, QN_INVALID,
                             s->kind == JSON_BOOL ? "schema: 'false' allows no document" : "schema: something that is no schema");
-    const json_node *ref = qn_text_json_get(s, "$ref"), *one = qn_text_json_get(s, "oneOf"), *any = qn_text_json_get(s, "anyOf");
-    const json_node *type = qn_text_json_get(s, "type"), *constant = qn_text_json_get(s, "const"),
-                    *list = qn_text_json_get(s, "enum");
+    static const char *const ALONE[] = {"const", "enum", "oneOf", "anyOf"};
+    const json_node *ref = qn_text_json_get(s, "$ref"), *type = qn_text_json_get(s, "type");
     const char *name = type_named(type);
     qn_status status = check_keywords(w, s);
     if (status != QN_OK) return status;
     if (ref && ref->kind == JSON_STRING) {
         const json_node *target = NULL;
-        status = check_alone(w, s, "$ref", "");
+        status = check_alone(w, s, "$ref", "", "");
         if (status == QN_OK) status = qn_text_schema_resolve(w, ref->text, &target);
         return status == QN_OK ? qn_text_schema_use(w, target, NULL) : status;
     }
-    if (constant) return qn_text_schema_value(w, constant);
-    if (list) return put_choice(w, list, 1);
-    if (one || any) {
-        status = check_alone(w, s, one ? "oneOf" : "anyOf", "type");
-        return status == QN_OK ? put_choice(w, one ? one : any, 0) : status;
-    }
+    for (size_t i = 0; i < sizeof ALONE / sizeof *ALONE; i++)
+        if (qn_text_json_get(s, ALONE[i])) return put_alone(w, s);
     if (qn_text_json_get(s, "allOf")) return qn_text_schema_object(w, s);
     if (type && type->kind == JSON_LIST) return put_types(w, s, type);
     if (type && !name) return qn_error_set(w->error, QN_INVALID, "schema: a type that JSON does not have");

@@ -32,9 +32,17 @@ qn_status qn_text_schema_use(schema_writer *w, const json_node *schema, const ch
 /* What a reference leads to. */
 qn_status qn_text_schema_resolve(schema_writer *w, qn_text ref, const json_node **target);
 
-/* schema_values.c: a value as it is written in JSON, and a string in quotes, as literals. */
+/* Refuses what a part of an allOf says that is not about the members of objects. */
+qn_status qn_text_schema_check_part(schema_writer *w, const json_node *s);
+
+/* schema_values.c: a value as it is written in JSON, and a string in quotes, as literals; and the inside of the literal of a
+ * string's inside. */
 qn_status qn_text_schema_value(schema_writer *w, const json_node *value);
 qn_status qn_text_schema_quoted(schema_writer *w, qn_text text);
+qn_status qn_text_schema_inside(schema_writer *w, qn_text text);
+/* Whether a value is of one of these types ("type" of a schema: a name or a list of names; NULL: of any). */
+int qn_text_schema_is_typed(const json_node *value, const json_node *types);
+int qn_text_schema_same(const json_node *a, const json_node *b); /* values, with their members in one order */
 /* schema_text.c: strings, the inside of one that fits an expression, and integers in a range (either end may be open). */
 qn_status qn_text_schema_string(schema_writer *w, const json_node *s);
 qn_status qn_text_schema_pattern(schema_writer *w, qn_text pattern);

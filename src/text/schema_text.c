@@ -16,8 +16,11 @@ static int peek(const pattern_reader *p) { return p->at < p->end ? (unsigned cha
 
 static qn_status refuse(pattern_reader *p, const char *what) { return qn_text_schema_fault(p->w, "pattern: %s", what); }
 
-/* One character of a string, written as JSON writes it. */
+/* One character of a string, written as JSON writes it; control characters in either of the ways that they have. */
 static qn_status put_character(schema_writer *w, uint32_t code) {
+    static const char SHORT[][2] = {{'\b', 'b'}, {'\f', 'f'}, {'\n', 'n'}, {'\r', 'r'}, {'\t', 't'}};
+    for (size_t i = 0; i < sizeof SHORT / sizeof *SHORT; i++)
+        if (code == (uint32_t)SHORT[i][0]) return qn_text_schema_put(w, "(\"\\\\\" (\"%c\" | \"u%04x\"))", SHORT[i][1], code);
     if (code == '"' || code == '\\') return qn_text_schema_put(w, "\"\\\\\\%c\"", (int)code);
     if (code < 0x20 || code == 0x7F) return qn_text_schema_put(w, "\"\\\\u%04x\"", code);
     return qn_text_schema_put(w, "\"\\U%08X\"", code);
@@ -52,39 +55,64 @@ static qn_status read_character(pattern_reader *p, uint32_t *code) {
     return n ? QN_OK : refuse(p, "it ends too early");
 }
 
-/* A class: characters that strings hold as they are; a quote or backslash among them also in its escaped form. */
-static qn_status put_class(pattern_reader *p) {
-    int inverted = 0, quote = 0, backslash = 0;
-    p->at++;
-    if (peek(p) == '^') inverted = 1, p->at++;
-    qn_status status = qn_text_schema_put(p->w, inverted ? "([^\"\\\\\\x7F\\x00-\\x1F" : "([");
-    for (int first = 1; (peek(p) != ']' || first) && status == QN_OK; first = 0) {
-        uint32_t low, high;
-        const char *group = peek(p) == '\\' && p->at + 1 < p->end ? class_of((unsigned char)p->at[1]) : NULL;
-        if (group) {
-            p->at += 2;
-            status = qn_text_schema_put(p->w, "%s", group);
-            continue;
-        }
-        status = read_character(p, &low);
-        high = low;
-        if (status == QN_OK && peek(p) == '-' && p->at + 1 < p->end && p->at[1] != ']') {
-            p->at++;
-            status = read_character(p, &high);
-        }
-        if (status == QN_OK && high < low) status = refuse(p, "a range that runs backwards");
-        quote |= low <= '"' && high >= '"';
-        backslash |= low <= '\\' && high >= '\\';
-        if (low < 0x20) low = 0x20; /* strings hold no control characters */
-        if (high < low) continue;
-        if (status == QN_OK && (low != '"' || high != '"') && (low != '\\' || high != '\\'))
-            status = qn_text_schema_put(p->w, "\\U%08X-\\U%08X", low, high);
+/* A class being written: what a string holds as it is goes into the class itself, what it holds escaped stands beside it. */
+typedef struct class_writer {
+    int inverted;
+    uint32_t control; /* a bit for each control character in it */
+    int quote, backslash;
+} class_writer;
+
+/* A range, without the characters that a string never holds as they are. */
+static qn_status put_class_range(pattern_reader *p, class_writer *c, uint32_t low, uint32_t high) {
+    static const uint32_t APART[] = {'"', '\\', 0x110000};
+    for (uint32_t code = low; code <= high && code < 0x20; code++) c->control |= 1u << code;
+    c->quote |= low <= '"' && high >= '"';
+    c->backslash |= low <= '\\' && high >= '\\';
+    if (low < 0x20) low = 0x20;
+    qn_status status = QN_OK;
+    for (size_t i = 0; i < sizeof APART / sizeof *APART && low <= high && status == QN_OK; i++) {
+        uint32_t last = high < APART[i] ? high : APART[i] - 1;
+        if (low <= last) status = qn_text_schema_put(p->w, "\\U%08X-\\U%08X", low, last);
+        if (low <= APART[i]) low = APART[i] + 1;
+    }
+    return status;
+}
+
+/* One member of a class: a character, a range or a group such as \d. */
+static qn_status put_class_member(pattern_reader *p, class_writer *c) {
+    static const char *const OTHER_SPACE = "\\u0085\\u00A0\\u1680\\u2000-\\u200A\\u2028\\u2029\\u202F\\u205F\\u3000\\uFEFF";
+    uint32_t low, high;
+    const char *group = peek(p) == '\\' && p->at + 1 < p->end ? class_of((unsigned char)p->at[1]) : NULL;
+    if (group) {
+        p->at += 2;
+        return qn_text_schema_put(p->w, "%s%s", group, c->inverted && *group == ' ' ? OTHER_SPACE : "");
+    }
+    qn_status status = read_character(p, &low);
+    high = low;
+    if (status == QN_OK && peek(p) == '-' && p->at + 1 < p->end && p->at[1] != ']') {
+        p->at++;
+        status = read_character(p, &high);
     }
     if (status != QN_OK) return status;
+    return high < low ? refuse(p, "a range that runs backwards") : put_class_range(p, c, low, high);
+}
+
+/* A class of characters. An inverted one holds no control characters, which strings have only as escapes. */
+static qn_status put_class(pattern_reader *p) {
+    class_writer c = {0};
     p->at++;
-    static const char *const TAIL[] = {"])", "] | \"\\\\\\\"\")", "] | \"\\\\\\\\\")", "] | \"\\\\\" [\"\\\\])"};
-    status = qn_text_schema_put(p->w, "%s", TAIL[(quote != inverted) + 2 * (backslash != inverted)]);
-    return status;
+    if (peek(p) == '^') c.inverted = 1, p->at++;
+    qn_status status = qn_text_schema_put(p->w, c.inverted ? "([^\"\\\\\\x7F\\x00-\\x1F" : "([");
+    for (int first = 1; (peek(p) != ']' || first) && status == QN_OK; first = 0) status = put_class_member(p, &c);
+    p->at++;
+    if (status == QN_OK) status = qn_text_schema_put(p->w, "]");
+    for (uint32_t code = 0; code < 0x20 && !c.inverted && status == QN_OK; code++) {
+        if (c.control >> code & 1) status = qn_text_schema_put(p->w, " | ");
+        if (c.control >> code & 1 && status == QN_OK) status = put_character(p->w, code);
+    }
+    if (status == QN_OK && c.quote != c.inverted) status = qn_text_schema_put(p->w, " | \"\\\\\\\"\"");
+    if (status == QN_OK && c.backslash != c.inverted) status = qn_text_schema_put(p->w, " | \"\\\\\\\\\"");
+    return status == QN_OK ? qn_text_schema_put(p->w, ")") : status;
 }
 
 static qn_status put_choice(pattern_reader *p);
@@ -112,7 +140,7 @@ static qn_status put_atom(pattern_reader *p) {
     }
     if (c == '.') {
         p->at++;
-        return qn_text_schema_put(p->w, "%s", qn_text_schema_rule(p->w, "char"));
+        return qn_text_schema_put(p->w, "%s", qn_text_schema_rule(p->w, "dot"));
     }
     if (c == '\\' && class_of(next)) {
         p->at += 2;
@@ -124,18 +152,29 @@ static qn_status put_atom(pattern_reader *p) {
     return status == QN_OK ? put_character(p->w, code) : status;
 }
 
+/* {m}, {m,} or {m,n}, with the first number not the greater. */
+static qn_status read_counts(pattern_reader *p) {
+    int64_t count[2] = {0, -1}, n = 0, digits = 0;
+    for (p->at++; peek(p) != '}'; p->at++) {
+        int c = peek(p);
+        if (c == ',' && n == 0) n = 1, count[1] = digits = 0;
+        else if (c >= '0' && c <= '9' && ++digits < 8) count[n] = count[n] * 10 + (c - '0');
+        else return refuse(p, "a '{' that begins no repetition");
+        if (n == 0 && count[0] > GRAMMAR_MOST_REPEAT) return refuse(p, "too many repetitions");
+    }
+    if ((n == 0 && !digits) || count[1] > GRAMMAR_MOST_REPEAT || (n == 1 && digits && count[1] < count[0]))
+        return refuse(p, "a repetition that cannot be");
+    p->at++;
+    return QN_OK;
+}
+
 static qn_status put_repeat(pattern_reader *p) {
     int c = peek(p);
     const char *from = p->at;
-    if (c == '*' || c == '+' || c == '?') {
-        p->at++;
-    } else if (c == '{') {
-        while (peek(p) >= 0 && peek(p) != '}') p->at++;
-        if (peek(p) != '}' || p->at - from > 20) return refuse(p, "a '{' without its '}'");
-        p->at++;
-    } else {
-        return QN_OK;
-    }
+    if (c != '*' && c != '+' && c != '?' && c != '{') return QN_OK;
+    qn_status status = c == '{' ? read_counts(p) : QN_OK;
+    if (status != QN_OK) return status;
+    p->at += c != '{';
     size_t n = (size_t)(p->at - from);
     if (peek(p) == '?') p->at++; /* lazy or not, the same strings fit */
     return qn_text_schema_put(p->w, "%.*s", (int)n, from);
@@ -198,6 +237,7 @@ qn_status qn_text_schema_string(schema_writer *w, const json_node *s) {
         return status == QN_OK ? qn_text_schema_put(w, " \"\\\"\"") : status;
     }
     if (format && format->kind == JSON_STRING) {
+        if (least > 0 || most >= 0) return qn_text_schema_fault(w, "format together with a length is not known");
         for (size_t i = 0; i < sizeof FORMATS / sizeof *FORMATS; i++)
             if (qn_text_json_is(format->text, FORMATS[i]))
                 return qn_text_schema_put(w, "\"\\\"\" %s \"\\\"\"", qn_text_schema_rule(w, FORMATS[i]));
