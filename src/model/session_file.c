@@ -15,16 +15,53 @@
 typedef struct cache_head {
     char magic[8];
     uint32_t version, n_layers, n_embd, n_vocab, k, v, heads, heads_kv, key_length, value_length;
-    uint64_t n_params;
+    uint64_t weights; /* what tells this model from others of its shape */
     int64_t length;
 } cache_head;
+
+/* Not one of base/hash.h, which are others in the next process. */
+static uint64_t add_bytes(uint64_t h, const void *bytes, uint64_t n) {
+    const unsigned char *at = bytes;
+    for (h ^= n; n > 0; n--) h = (h ^ *at++) * UINT64_C(0x100000001B3);
+    return h ^ h >> 29;
+}
+
+/* A few places of a tensor: who trains a model further changes numbers everywhere, and nobody wants to read them all. */
+static uint64_t add_tensor(uint64_t h, const qn_file_tensor *t) {
+    enum { PLACES = 4, PIECE = 64 };
+    h = add_bytes(h, t->name, strlen(t->name));
+    h = add_bytes(h, &t->tensor.dtype, sizeof t->tensor.dtype);
+    h = add_bytes(h, t->tensor.shape, (uint64_t)t->tensor.rank * sizeof *t->tensor.shape);
+    if (!t->bytes) return h;
+    const char *data = (const char *)t->tensor.data + t->tensor.offset;
+    uint64_t piece = t->bytes < PIECE ? t->bytes : PIECE, step = (t->bytes - piece) / (PLACES - 1);
+    for (uint64_t i = 0; i < PLACES; i++) h = add_bytes(h, data + i * step, piece);
+    return h;
+}
+
+/* The model's own keys and tensors, and which of two sets of rope factors its keys were turned by. */
+static uint64_t weights_of(const qn_session *s) {
+    qn_file_value v;
+    qn_file_tensor t;
+    const char *arch = s->m->arch->name;
+    size_t n = strlen(arch);
+    int is_long = s->m->arch->has & QN_HAS_ROPE_FACTORS && s->shape.context > s->m->h.rope_context;
+    uint64_t h = add_bytes(0, arch, n) + (uint64_t)is_long;
+    for (int64_t i = 0; qn_file_key(s->m->file, i, &v) == QN_OK; i++) {
+        if (strncmp(v.name, arch, n) != 0 || v.name[n] != '.') continue;
+        h = add_bytes(h, v.name, strlen(v.name));
+        h = v.text ? add_bytes(h, v.text, v.bytes) : add_bytes(h, &v.number, sizeof v.number);
+    }
+    for (int64_t i = 0; qn_file_entry(s->m->file, i, &t) == QN_OK; i++) h = add_tensor(h, &t);
+    return h;
+}
 
 static cache_head head_of(const qn_session *s, int64_t length) {
     const qn_hparams *h = &s->m->h;
     cache_head head;
     memset(&head, 0, sizeof head);
     memcpy(head.magic, "QNCACHE", 8);
-    head.version = 1;
+    head.version = 2;
     head.n_layers = (uint32_t)h->n_layers;
     head.n_embd = (uint32_t)h->n_embd;
     head.n_vocab = (uint32_t)h->n_vocab;
@@ -34,7 +71,7 @@ static cache_head head_of(const qn_session *s, int64_t length) {
     head.heads_kv = (uint32_t)h->layers[0].heads_kv;
     head.key_length = (uint32_t)h->key_length;
     head.value_length = (uint32_t)h->value_length;
-    head.n_params = s->m->n_params;
+    head.weights = weights_of(s);
     head.length = length;
     return head;
 }

@@ -145,7 +145,12 @@ static void keeps_sequences_on_disk(void **state) {
     }
     end(&b);
     b = begin(files[0], 1, 1, 64);
-    assert_int_equal(qn_session_load(b.s, 0, path, NULL, 0, &error), QN_OK); /* the same shape and cache: its tokens fit */
+    assert_int_equal(qn_session_load(b.s, 0, path, NULL, 0, &error), QN_INVALID); /* the same shape, but other weights */
+    assert_non_null(strstr(error.text, "another model"));
+    assert_int_equal(qn_session_length(b.s, 0), 0);
+    end(&b);
+    b = begin(files[2], 1, 1, 64);
+    assert_int_equal(qn_session_load(b.s, 0, path, NULL, 0, &error), QN_OK); /* another session of the same model */
     assert_int_equal(qn_session_length(b.s, 0), N - 1);
     unlink("quern-cache-link");
     assert_int_equal(symlink(".", "quern-cache-link"), 0); /* what is there and is no file stays there */
