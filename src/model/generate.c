@@ -25,8 +25,10 @@ static qn_status hand_over(generation *g, size_t n, int32_t id) {
     return QN_OK;
 }
 
-/* Where the first stop begins in what is held, or where one may be about to begin; n_held: nowhere. */
+/* Where the first stop begins that is whole, or if none is, where one may be about to begin; n_held: nowhere. A longer one that may
+ * yet come does not hide a shorter one that is there. */
 static size_t find_stop(const generation *g, int *whole) {
+    size_t begun = g->n_held;
     *whole = 0;
     for (size_t at = 0; at < g->n_held; at++)
         for (int32_t k = 0; k < g->o->n_stops; k++) {
@@ -34,9 +36,10 @@ static size_t find_stop(const generation *g, int *whole) {
             size_t left = g->n_held - at, n = left < stop.length ? left : stop.length;
             if (!stop.length || memcmp(g->held + at, stop.at, n) != 0) continue;
             *whole = n == stop.length;
-            return at;
+            if (*whole) return at;
+            if (begun == g->n_held) begun = at;
         }
-    return g->n_held;
+    return begun;
 }
 
 static qn_status decode(generation *g, const int32_t *ids, size_t n, uint32_t flags, qn_error *error) {

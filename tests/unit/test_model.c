@@ -299,6 +299,16 @@ static void generates(void **state) {
     assert_int_equal(qn_generate(b.s, &o, take_piece, &again, &r, &error), QN_OK);
     assert_int_equal(r.end, QN_END_STOP);
     assert_int_equal(again.n, strstr(expected, "girl") - expected); /* the stop itself is not handed over */
+    char longer[sizeof s.text + 1];                                 /* a stop that may yet come hides none that is there */
+    char *from = strstr(memcpy(longer, s.text, sizeof s.text), "girl");
+    longer[s.n] = '#';
+    qn_text both[2] = {{from, (size_t)(longer + s.n + 1 - from)}, stop};
+    again = (story){.n = 0};
+    o.stops = both;
+    o.n_stops = 2;
+    assert_int_equal(qn_generate(b.s, &o, take_piece, &again, &r, &error), QN_OK);
+    assert_int_equal(r.end, QN_END_STOP);
+    assert_int_equal(again.n, strstr(expected, "girl") - expected);
     again = (story){.stop_after = 3};
     o.n_stops = 0;
     assert_int_equal(qn_generate(b.s, &o, take_piece, &again, &r, &error), QN_OK);
