@@ -1,6 +1,7 @@
 /* Filters that turn values into texts and numbers, and the two ways of Python to put values into a text. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "text/json_dom.h"
 #include "text/template.h"
@@ -68,8 +69,21 @@ static int read_number(qn_text text, double *number, int *whole) {
     return 1;
 }
 
-static tpl_value to_int(double number, tpl_value otherwise) {
-    return number > -9e18 && number < 9e18 ? tpl_int((int64_t)number) : otherwise;
+static tpl_value to_int(tpl *t, double number, tpl_value otherwise) {
+    if (number - number != 0) return otherwise; /* no number, or an infinite one */
+    return number > -9e18 && number < 9e18 ? tpl_int((int64_t)number) : qn_text_tpl_fail(t, "an integer beyond 64 bits");
+}
+
+/* Digits of an integer, with a sign and white space around it, to the last of them. */
+static tpl_value read_integer(tpl *t, qn_text text) {
+    int64_t value = 0;
+    int negative = memchr(text.at, '-', text.length) != NULL, over = 0;
+    for (size_t i = 0; i < text.length; i++) {
+        if (text.at[i] < '0' || text.at[i] > '9') continue;
+        int64_t digit = negative ? '0' - text.at[i] : text.at[i] - '0';
+        over |= __builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, digit, &value);
+    }
+    return over ? qn_text_tpl_fail(t, "an integer beyond 64 bits") : tpl_int(value);
 }
 
 tpl_value qn_text_tpl_filter_int(tpl *t, const tpl_args *args) {
@@ -78,8 +92,9 @@ tpl_value qn_text_tpl_filter_int(tpl *t, const tpl_args *args) {
     int whole;
     if (tpl_given(args, 2)) return qn_text_tpl_fail(t, "int with another base than 10 is not known");
     if (v.kind == TPL_INT || v.kind == TPL_BOOL) return tpl_int(v.as.integer);
-    if (v.kind == TPL_FLOAT) return to_int(v.as.number, otherwise);
-    return v.kind == TPL_STRING && read_number(v.as.text, &number, &whole) ? to_int(number, otherwise) : otherwise;
+    if (v.kind == TPL_FLOAT) return to_int(t, v.as.number, otherwise);
+    if (v.kind != TPL_STRING || !read_number(v.as.text, &number, &whole)) return otherwise;
+    return whole ? read_integer(t, v.as.text) : to_int(t, number, otherwise);
 }
 
 tpl_value qn_text_tpl_filter_float(tpl *t, const tpl_args *args) {
@@ -93,14 +108,35 @@ tpl_value qn_text_tpl_filter_float(tpl *t, const tpl_args *args) {
     return tpl_given(args, 1) ? args->at[1] : (tpl_value){.kind = TPL_FLOAT, .as.number = 0};
 }
 
+/* Integers stay integers, and half of ten goes to the even ten. */
+static tpl_value round_integer(tpl *t, int64_t value, int precision) {
+    int64_t tens = 1;
+    for (; precision < 0; precision++) tens *= 10;
+    int64_t n = value / tens, twice = 2 * (value % tens);
+    if (twice > tens || (twice == tens && n % 2)) n++;
+    if (-twice > tens || (-twice == tens && n % 2)) n--;
+    return __builtin_mul_overflow(n, tens, &n) ? qn_text_tpl_fail(t, "an integer beyond 64 bits") : tpl_int(n);
+}
+
+/* To the nearest decimal of the exact number, as Python does: 2.675, which is a little less than that, becomes 2.67. */
+static tpl_value round_nearest(tpl *t, tpl_value v, int precision) {
+    char digits[400];
+    double tens = pow(10, -precision), x = qn_text_tpl_number(v);
+    if (v.kind != TPL_FLOAT) return round_integer(t, v.as.integer, precision);
+    if (precision < 0) x = nearbyint(x / tens) * tens;
+    else if (snprintf(digits, sizeof digits, "%.*f", precision, x) < (int)sizeof digits) x = strtod(digits, NULL);
+    return (tpl_value){.kind = TPL_FLOAT, .as.number = x};
+}
+
 tpl_value qn_text_tpl_filter_round(tpl *t, const tpl_args *args) {
     int64_t precision = tpl_given(args, 1) && args->at[1].kind == TPL_INT ? args->at[1].as.integer : 0;
     qn_text method = tpl_given(args, 2) ? text_of(t, args, 2) : (qn_text){"common", 6};
     if (!qn_text_tpl_is_number(args->at[0]) || precision < -15 || precision > 15)
         return qn_text_tpl_fail(t, "round takes a number, and at most 15 digits");
+    int ceiling = tpl_same(method, (qn_text){"ceil", 4}), flooring = tpl_same(method, (qn_text){"floor", 5});
+    if (!ceiling && !flooring) return round_nearest(t, args->at[0], (int)precision);
     double scale = pow(10, (double)precision), x = qn_text_tpl_number(args->at[0]) * scale;
-    x = tpl_same(method, (qn_text){"ceil", 4}) ? ceil(x) : tpl_same(method, (qn_text){"floor", 5}) ? floor(x) : nearbyint(x);
-    return (tpl_value){.kind = TPL_FLOAT, .as.number = x / scale};
+    return (tpl_value){.kind = TPL_FLOAT, .as.number = (ceiling ? ceil(x) : floor(x)) / scale};
 }
 
 /* ---- "%s and %d" % values */
@@ -113,7 +149,7 @@ static void put_formatted(tpl *t, tpl_buffer *b, char kind, int precision, tpl_v
         qn_text_tpl_append(t, b, text.at, text.length);
         return;
     }
-    if (!qn_text_tpl_is_number(v)) {
+    if (!qn_text_tpl_is_number(v) || (kind == 'x' && v.kind == TPL_FLOAT)) {
         qn_text_tpl_fail(t, "%%%c of %s", kind, qn_text_tpl_kind_name(v));
         return;
     }
@@ -121,7 +157,9 @@ static void put_formatted(tpl *t, tpl_buffer *b, char kind, int precision, tpl_v
     if (kind == 'd' || kind == 'i')
         n = v.kind == TPL_FLOAT ? snprintf(number, sizeof number, "%.0f", trunc(x))
                                 : snprintf(number, sizeof number, "%lld", (long long)v.as.integer);
-    else if (kind == 'x') n = snprintf(number, sizeof number, "%llx", (unsigned long long)v.as.integer);
+    else if (kind == 'x')
+        n = snprintf(number, sizeof number, "%s%llx", v.as.integer < 0 ? "-" : "",
+                     v.as.integer < 0 ? 0 - (unsigned long long)v.as.integer : (unsigned long long)v.as.integer);
     else n = snprintf(number, sizeof number, kind == 'f' ? "%.*f" : kind == 'e' ? "%.*e" : "%.*g", precision, x);
     qn_text_tpl_append(t, b, number, n > 0 && (size_t)n < sizeof number ? (size_t)n : 0);
 }

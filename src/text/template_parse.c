@@ -14,6 +14,18 @@ static const char *find_block(const tpl_parser *p, const char *from) {
     return p->end;
 }
 
+/* Where text ends before a block: without the spaces that the block's sign, or its being first in its line, takes. */
+static const char *strip_end(const char *from, const char *to, char sign, int starts_line) {
+    const char *start = to;
+    if (sign == '-') {
+        while (to > from && is_space(to[-1])) to--;
+    } else if (sign != '+') {
+        while (start > from && (is_space(start[-1]) && start[-1] != '\n')) start--;
+        if (start == from ? starts_line : start[-1] == '\n') to = start;
+    }
+    return to;
+}
+
 /* Text up to the next block, which is entered. first: nothing came before. NULL: there is none. */
 static tpl_node *parse_text(tpl_parser *p, int first) {
     const char *from = p->at, *to;
@@ -27,13 +39,7 @@ static tpl_node *parse_text(tpl_parser *p, int first) {
     to = block;
     if (block < p->end) {
         char sign = block + 2 < p->end ? block[2] : 0;
-        if (sign == '-') {
-            while (to > from && is_space(to[-1])) to--;
-        } else if (sign != '+' && block[1] != '{') {
-            const char *start = to;
-            while (start > from && (is_space(start[-1]) && start[-1] != '\n')) start--;
-            if (start == from ? starts_line : start[-1] == '\n') to = start;
-        }
+        if (sign == '-' || block[1] != '{') to = strip_end(from, to, sign, starts_line);
         p->in_block = block[1];
         p->at = block + 2 + (sign == '-' || sign == '+');
     } else {
@@ -216,22 +222,18 @@ static tpl_node *parse_generation(tpl_parser *p, int line) {
     return n && !p->t->failed && want_close(p) ? n : NULL;
 }
 
-/* {% raw %}: everything up to {% endraw %} is text. */
+/* {% raw %}: everything up to {% endraw %} is text, the line end behind it too. */
 static tpl_node *parse_raw(tpl_parser *p, int line) {
     if (!want_close(p)) return NULL;
     const char *from = p->at;
-    if (p->strip_next == 1)
-        while (from < p->end && is_space(*from)) from++;
-    else if (p->strip_next == 2 && from < p->end && *from == '\n') from++;
+    while (p->strip_next == 1 && from < p->end && is_space(*from)) from++;
+    int starts_line = from > p->at && from[-1] == '\n';
     p->strip_next = 0;
     for (const char *at = from; at + 1 < p->end; at++) {
         if (at[0] != '{' || at[1] != '%') continue;
-        const char *to = at;
-        p->at = at + 2;
-        if (p->at < p->end && *p->at == '-') {
-            while (to > from && is_space(to[-1])) to--;
-            p->at++;
-        }
+        char sign = at + 2 < p->end ? at[2] : 0;
+        const char *to = strip_end(from, at, sign, starts_line);
+        p->at = at + 2 + (sign == '-' || sign == '+');
         while (p->at < p->end && is_space(*p->at)) p->at++;
         if (p->end - p->at < 6 || memcmp(p->at, "endraw", 6) != 0) continue;
         p->in_block = '%';

@@ -48,6 +48,17 @@ static tpl_value capture(tpl *t, const tpl_node *parts) {
     return tpl_text(text);
 }
 
+/* The same in a scope of its own. */
+static tpl_value capture_block(tpl *t, const tpl_node *parts) {
+    tpl_frame *outer = t->frame, *frame = qn_arena_alloc(&t->arena, 1, sizeof *frame);
+    if (!frame) return qn_text_tpl_no_memory(t);
+    frame->outer = outer;
+    t->frame = frame;
+    tpl_value text = capture(t, parts);
+    t->frame = outer;
+    return text;
+}
+
 /* Filters over a text: the constant at their bottom stands for it. */
 static tpl_value run_filters(tpl *t, const tpl_node *filters, tpl_value text) {
     if (!filters || filters->kind == NODE_CONSTANT) return text;
@@ -85,7 +96,7 @@ static void assign_targets(tpl *t, const tpl_node *targets, tpl_value value) {
 }
 
 static void run_set(tpl *t, const tpl_node *node) {
-    tpl_value value = node->a ? qn_text_tpl_eval(t, node->a) : run_filters(t, node->c, capture(t, node->parts));
+    tpl_value value = node->a ? qn_text_tpl_eval(t, node->a) : run_filters(t, node->c, capture_block(t, node->parts));
     if (!t->failed) assign_targets(t, node->b, value);
 }
 
@@ -135,8 +146,8 @@ static void run_for(tpl *t, const tpl_node *node) {
     items = qn_text_tpl_iterate(t, items);
     if (!t->failed && node->c) items = select_items(t, node, items);
     if (t->failed) return;
-    if (items.as.list->items.n == 0 && node->d) run_parts(t, node->d->parts);
     tpl_frame *outer = t->frame;
+    int whole = 0; /* turns that came to their end */
     for (size_t i = 0; i < items.as.list->items.n && !t->failed; i++) {
         tpl_frame *frame = qn_arena_alloc(&t->arena, 1, sizeof *frame); /* a macro defined here may outlive the loop */
         if (!frame) qn_text_tpl_no_memory(t);
@@ -148,9 +159,11 @@ static void run_for(tpl *t, const tpl_node *node) {
         run_parts(t, node->parts);
         int leaving = t->leaving;
         t->leaving = 0;
+        whole |= !leaving;
         if (leaving == NODE_BREAK) break;
     }
     t->frame = outer;
+    if (!t->failed && !whole && node->d) run_parts(t, node->d->parts);
 }
 
 /* ---- Macros */
@@ -219,7 +232,7 @@ static void run_node(tpl *t, const tpl_node *node) {
     case NODE_SET: run_set(t, node); return;
     case NODE_MACRO: run_macro(t, node); return;
     case NODE_FILTER_BLOCK:
-        value = run_filters(t, node->c, capture(t, node->parts));
+        value = run_filters(t, node->c, capture_block(t, node->parts));
         if (!t->failed) qn_text_tpl_write(t, qn_text_tpl_string(t, value));
         return;
     case NODE_BODY: run_parts(t, node->parts); return;

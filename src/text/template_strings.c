@@ -15,11 +15,16 @@ static int is_letter(uint32_t c) {
     utf8proc_category_t kind = utf8proc_category((utf8proc_int32_t)c);
     return kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_LO;
 }
+static int is_number(uint32_t c) {
+    utf8proc_category_t kind = utf8proc_category((utf8proc_int32_t)c);
+    return kind >= UTF8PROC_CATEGORY_ND && kind <= UTF8PROC_CATEGORY_NO;
+}
 #else
 static uint32_t to_upper(uint32_t c) { return c >= 'a' && c <= 'z' ? c - 32 : c; }
 static uint32_t to_lower(uint32_t c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; }
 static uint32_t to_title(uint32_t c) { return to_upper(c); }
 static int is_letter(uint32_t c) { return (to_lower(c) >= 'a' && to_lower(c) <= 'z') || c >= 0x80; }
+static int is_number(uint32_t c) { return c >= '0' && c <= '9'; }
 #endif
 
 static int is_space(uint32_t c) {
@@ -35,7 +40,9 @@ static size_t read_at(qn_text text, size_t i, uint32_t *code) {
 
 static qn_text text_of(tpl *t, const tpl_args *args, size_t i) { return qn_text_tpl_string(t, args->at[i]); }
 
-/* ---- Case: 'u' upper, 'l' lower, 't' the first letter of each word upper, 'c' the first of all */
+/* ---- Case: 'u' upper, 'l' lower, 't' every letter upper that follows none, 'w' the first of each word, 'c' the first of all */
+
+static int is_cased(uint32_t c) { return to_upper(c) != to_lower(c); }
 
 static tpl_value change_case(tpl *t, qn_text text, char how) {
     tpl_buffer b = {0};
@@ -45,7 +52,7 @@ static tpl_value change_case(tpl *t, qn_text text, char how) {
         char bytes[4];
         size_t n = read_at(text, i, &c);
         uint32_t changed = how == 'u' ? to_upper(c) : how == 'l' || inside ? to_lower(c) : to_title(c);
-        inside = how == 't' ? is_letter(c) || (inside && c == '\'') : 1;
+        inside = how == 't' ? is_cased(c) : how == 'w' ? !is_space(c) && (c >= 0x80 || !c || !strchr("-({[<", (int)c)) : 1;
         if (c == 0xFFFD || changed == c) qn_text_tpl_append(t, &b, text.at + i, n);
         else qn_text_tpl_append(t, &b, bytes, qn_text_utf8_write(changed, bytes));
         i += n;
@@ -53,13 +60,13 @@ static tpl_value change_case(tpl *t, qn_text text, char how) {
     return tpl_text(tpl_taken(&b));
 }
 
-#define CASE(name, how)                                                                                                    \
+#define CASE(name, how, of_method)                                                                                         \
     tpl_value qn_text_tpl_filter_##name(tpl *t, const tpl_args *args) { return change_case(t, text_of(t, args, 0), how); } \
-    tpl_value qn_text_tpl_method_##name(tpl *t, const tpl_args *args) { return change_case(t, text_of(t, args, 0), how); }
-CASE(upper, 'u')
-CASE(lower, 'l')
-CASE(title, 't')
-CASE(capitalize, 'c')
+    tpl_value qn_text_tpl_method_##name(tpl *t, const tpl_args *args) { return change_case(t, text_of(t, args, 0), of_method); }
+CASE(upper, 'u', 'u')
+CASE(lower, 'l', 'l')
+CASE(title, 'w', 't')
+CASE(capitalize, 'c', 'c')
 
 /* ---- Ends */
 
@@ -215,9 +222,7 @@ static tpl_value split_words(tpl *t, qn_text text, int64_t most) {
             if (!rest && is_space(c)) break;
             end += n;
         }
-        tpl_value part = tpl_text((qn_text){text.at + i, end - i});
-        if (rest) part = strip(t, &(tpl_args){&part, 1, NULL, 0}, 0, 1);
-        qn_text_tpl_list_add(t, out, part);
+        qn_text_tpl_list_add(t, out, tpl_text((qn_text){text.at + i, end - i}));
         i = end;
     }
     return out;
@@ -235,22 +240,39 @@ static tpl_value split(tpl *t, const tpl_args *args, int from_end) {
 tpl_value qn_text_tpl_method_split(tpl *t, const tpl_args *args) { return split(t, args, 0); }
 tpl_value qn_text_tpl_method_rsplit(tpl *t, const tpl_args *args) { return split(t, args, 1); }
 
+static int ends_line(uint32_t c) {
+    return (c >= '\n' && c <= '\r') || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
+}
+
 tpl_value qn_text_tpl_method_splitlines(tpl *t, const tpl_args *args) {
     qn_text text = text_of(t, args, 0);
     tpl_value out = qn_text_tpl_list_new(t, 0);
     int keep = tpl_given(args, 1) && qn_text_tpl_truth(args->at[1]);
     for (size_t from = 0, i = 0; i < text.length && !t->failed; from = i) {
-        while (i < text.length && text.at[i] != '\n' && text.at[i] != '\r') i++;
+        uint32_t c = 0;
         size_t end = i;
-        if (i < text.length) i += 1 + (text.at[i] == '\r' && i + 1 < text.length && text.at[i + 1] == '\n');
+        while (i < text.length && !ends_line(c)) end = i, i += read_at(text, i, &c);
+        if (!ends_line(c)) end = i;
+        i += c == '\r' && i < text.length && text.at[i] == '\n';
         qn_text_tpl_list_add(t, out, tpl_text((qn_text){text.at + from, (keep ? i : end) - from}));
     }
     return out;
 }
 
-tpl_value qn_text_tpl_filter_wordcount(tpl *t, const tpl_args *args) {
-    tpl_value words = split_words(t, text_of(t, args, 0), -1);
-    return t->failed ? words : tpl_int((int64_t)words.as.list->items.n);
+static int is_alnum(uint32_t c) { return is_number(c) || is_letter(c); }
+
+tpl_value qn_text_tpl_filter_wordcount(tpl *t, const tpl_args *args) { /* of letters, numbers and '_' */
+    qn_text text = text_of(t, args, 0);
+    int64_t n = 0;
+    qn_text_tpl_step(t, text.length / 16);
+    for (size_t i = 0, inside = 0; i < text.length;) {
+        uint32_t c;
+        i += read_at(text, i, &c);
+        size_t word = c == '_' || is_alnum(c);
+        n += word && !inside;
+        inside = word;
+    }
+    return tpl_int(n);
 }
 
 static tpl_value join(tpl *t, tpl_value items, qn_text between, tpl_value attribute, int strict) {
@@ -314,7 +336,6 @@ static tpl_value consists(tpl *t, const tpl_args *args, int (*of)(uint32_t)) {
 }
 
 static int is_digit(uint32_t c) { return c >= '0' && c <= '9'; }
-static int is_alnum(uint32_t c) { return is_digit(c) || is_letter(c); }
 static int not_upper(uint32_t c) { return to_lower(c) == c; }
 static int not_lower(uint32_t c) { return to_upper(c) == c; }
 
@@ -329,7 +350,7 @@ static tpl_value one_case(tpl *t, const tpl_args *args, int (*fits)(uint32_t)) {
     for (size_t i = 0; i < text.length;) {
         uint32_t c;
         i += read_at(text, i, &c);
-        cased |= to_upper(c) != to_lower(c);
+        cased |= is_cased(c);
     }
     return cased ? consists(t, args, fits) : tpl_bool(0);
 }

@@ -45,7 +45,7 @@ static void read_string(tpl_parser *p) {
         return;
     }
     for (size_t i = 0; i < n; i++) {
-        static const char PLAIN[] = "n\nt\tr\r\\\\''\"\"b\bf\fv\v0\0";
+        static const char PLAIN[] = "n\nt\tr\r\\\\''\"\"b\bf\fv\va\a";
         if (from[i] != '\\' || i + 1 >= n) {
             bytes[out++] = from[i];
             continue;
@@ -55,12 +55,21 @@ static void read_string(tpl_parser *p) {
         const char *plain = NULL;
         for (size_t k = 0; k + 1 < sizeof PLAIN; k += 2)
             if (PLAIN[k] == c) plain = &PLAIN[k + 1];
-        if (digits && i + (size_t)digits < n) {
+        if (digits) {
             char hex[9] = {0};
-            memcpy(hex, from + i + 1, (size_t)digits);
+            memcpy(hex, from + i + 1, n - i - 1 < (size_t)digits ? n - i - 1 : (size_t)digits);
             unsigned long code = strtoul(hex, NULL, 16);
-            if (code <= 0x10FFFF) out += qn_text_utf8_write((uint32_t)code, bytes + out);
+            if (strspn(hex, "0123456789abcdefABCDEF") != (size_t)digits || code > 0x10FFFF) {
+                qn_text_tpl_parse_fail(p, p->now.line, "an escape that names no character", TPL_NOTHING);
+                return;
+            }
+            out += qn_text_utf8_write((uint32_t)code, bytes + out);
             i += (size_t)digits;
+        } else if (c >= '0' && c <= '7') { /* up to three octal digits */
+            uint32_t code = (uint32_t)(c - '0');
+            for (int more = 0; more < 2 && i + 1 < n && from[i + 1] >= '0' && from[i + 1] <= '7'; more++)
+                code = code * 8 + (uint32_t)(from[++i] - '0');
+            out += qn_text_utf8_write(code, bytes + out);
         } else if (plain) {
             bytes[out++] = *plain;
         } else if (c != '\n') { /* what is no escape stays as it is */

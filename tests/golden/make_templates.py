@@ -48,6 +48,9 @@ strftime_now("%Y-%m-%d") ; strftime_now("%d %b %Y") ; "a" "b" ; 1_000 ; 'it\\'s'
 l[0:2]|join ; (l|length) > 2 ; l|length > 2 ; s|length + 1 ; "x" in s or "H" in s ; messages[0].role ; messages[-1]["content"][0].text ; messages|map(attribute="role")|join(" ")
 1 / 0 ; 1 % 0 ; "a" + 1 ; nope + 1 ; none.x ; l|nofilter ; s is notest ; undefined_function() ; a() ; m.x.y.z ; "a"|int|string + "b" ; l|sort|first ; s.nope ; s.nope.x ; [3]|length == 1
 "a" < 1 ; none < 1 ; [] + 1 ; "x"|tojson|length ; true + 1 ; 7.5 // 2 ; 7.5 % 2 ; -7.5 % 2 ; 3 - -2 ; 2 * -3 ; 10 ** -1 ; "é" < "z" ; "Z" < "a" ; u.upper() ; "ǆ".title()
+2.675|round(2) ; 0.285|round(2) ; 1e300|round(2) ; 3|round ; 25|round(-1) ; 35|round(-1) ; -25|round(-1) ; 27|round(-1) ; 25.0|round(-1) ; 7|round(0, "ceil") ; true|round
+"a-b c(d) [e] {f} <g> h_i j'k x1y"|title ; "a-b c(d) 日本x 1st they're".title() ; "a_b c-d e.f ² x1"|wordcount ; "1234567890123456789"|int ; " -12 "|int ; "-9223372036854775808"|int
+"%x" % 255 ; "%x" % -255 ; "%x" % 2.5 ; "a\\x0bb\\x0cc\\u2028d\\r\\ne\\r\\rf".splitlines() ; "a\\r\\nb\\x85c".splitlines(true) ; " a  b c ".split(none, 1) ; "\\033[0m\\101\\7\\a" ; "\\xzz" ; "\\u12" ; "\\U0001F600"
 raise_exception("no") ; namespace(a=1).a ; namespace(a=1).b ; ("a", "b")|join ; "abc"|list ; {"a": 1}|list ; "a.b.c".split(".")[1] ; "a.b.c".split(".")|last ; ["a", ["b"]][1][0]
 """
 TEMPLATES = [
@@ -73,7 +76,9 @@ TEMPLATES = [
     "{% if a", "{{ a", "{{ a }", "{% if t %}x", "{% endif %}", "{% for x in %}{% endfor %}", "{% for in l %}{% endfor %}", "{% nostatement %}", "{{ }}", "{{ a b }}", "{{ (1 }}", "{{ 'x }}", "{# x", "{% set = 1 %}", "{% macro %}{% endmacro %}",
     "{% for x in 5 %}{% endfor %}", "{% for a, b in [[1]] %}{% endfor %}", "{% for a, b in [[1, 2, 3]] %}{% endfor %}", "{% include 'x' %}", "{% set l.x = 1 %}", "{{ '}}' }}x", "{{ '%}' }}x", "{% if '%}' == '%}' %}y{% endif %}",
     "{%- for k, v in {'a': 1, 'b': [1]}.items() -%} {{ k }}:{{ v | tojson }} {%- endfor -%}", "{{ a if a else b if b else 1 }}", "{{ (a, b) | max }}", "{% set x = a if false %}[{{ x }}]", "{{ x is defined }}{% set x = 1 %}{{ x is defined }}",
-    "{% for x in l %}{{ x }}{% set x = 9 %}{{ x }}{% endfor %}", "{% set x = 1 %}{% for i in [1, 2] %}{{ x }}{% set x = x + 1 %}{{ x }}{% endfor %}{{ x }}", "\n\n{{ a }}\n\n", "{{ a }}\n", "\ta\n\t{% if t %}\n\tb\n\t{% endif %}\n",
+    "{% raw %}\n {{ a }}\n  {% endraw %}\nb", "  {% raw %}x {%+ endraw %}\n", "{% raw -%}\n x\n {% endraw -%}\n y", "{% set x %}{% set y = 1 %}{{ y }}{% endset %}{{ x }}[{{ y }}]",
+    "{% filter upper %}{% set y = 'q' %}{{ y }}{% endfilter %}[{{ y }}]", "{% for i in l %}{% if i == 3 %}{% break %}{% endif %}{% else %}E{% endfor %}", "{% for i in l %}{% continue %}{% else %}E{% endfor %}",
+    "{% for i in l %}{% if i == 1 %}{% break %}{% endif %}{{ i }}{% else %}E{% endfor %}", "{% for x in l %}{{ x }}{% set x = 9 %}{{ x }}{% endfor %}", "{% set x = 1 %}{% for i in [1, 2] %}{{ x }}{% set x = x + 1 %}{{ x }}{% endfor %}{{ x }}", "\n\n{{ a }}\n\n", "{{ a }}\n", "\ta\n\t{% if t %}\n\tb\n\t{% endif %}\n",
 ]
 
 
