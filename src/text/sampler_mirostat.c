@@ -30,7 +30,7 @@ static size_t keep_by_estimate(const qn_sampler *s, const sample_set *set, size_
     }
     double fall = squares > 0 ? products / squares : 1, epsilon = fall - 1;
     if (fall <= 0 || fabs(epsilon) < 1e-9) return fall <= 0 ? set->n : 1;
-    double top = epsilon * qn_text_exp(s->mirostat_mu * 0.6931471805599453);
+    double most = s->mirostat_mu * 0.6931471805599453, top = epsilon * qn_text_exp(most < 700 ? most : 700); /* finite */
     double k = qn_text_pow(top / (1 - qn_text_pow((double)n_tokens, -epsilon)), 1 / fall);
     return k >= (double)set->n ? set->n : k >= 1 ? (size_t)k : 1;
 }

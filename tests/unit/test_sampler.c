@@ -352,6 +352,14 @@ static void mirostat_keeps_near_its_aim(void **state) {
         assert_float_equal((float)surprise, 3.0f, 0.3f);
         qn_sampler_destroy(s);
     }
+    qn_sampler_options o = plain();
+    o.mirostat = 1;
+    o.mirostat_tau = 1e4f; /* more surprise than there can be: all tokens are left */
+    qn_sampler *s = make(&o);
+    int32_t id;
+    assert_int_equal(qn_sampler_pick(s, logits, N, &id, &error), QN_OK);
+    assert_int_equal(qn_sampler_candidates(s, NULL, 0), N);
+    qn_sampler_destroy(s);
 }
 
 static void order_is_as_told(void **state) {
