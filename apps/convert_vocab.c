@@ -1,34 +1,9 @@
 /* The vocabulary of a Hugging Face folder: tokenizer.model (sentencepiece) where there is one, else tokenizer.json. */
-#include "convert_parts.h"
+#include "convert_vocab.h"
 
 enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5, BYTE = 6, PATH_ROOM = 4096, MOST_TOKENS = 1 << 24 };
 
-typedef struct token {
-    const char *text;
-    uint64_t bytes;
-    float score;
-    int32_t type; /* 0: not there */
-    int marked;   /* U+2581 goes in front */
-} token;
-
-typedef struct vocab {
-    conversion *c;
-    qn_file *json, *settings; /* tokenizer.json and tokenizer_config.json, NULL where there is none */
-    const qn_file *config;
-    token *tokens;
-    int64_t n, most;      /* how many there are so far; and can be: see set_token */
-    convert_bytes spm[3]; /* of tokenizer.model: tokens, scores, types */
-} vocab;
-
 static int starts_with(const char *text, const char *start) { return strncmp(text, start, strlen(start)) == 0; }
-
-static int find_text(const qn_file *file, const char *name, qn_file_value *v) {
-    return file && qn_file_key(file, qn_file_find(file, QN_FILE_KEYS, name), v) == QN_OK && v->type == QN_KEY_STRING;
-}
-
-static int is_text(const qn_file_value *v, const char *text) {
-    return v->type == QN_KEY_STRING && v->bytes == strlen(text) && memcmp(v->text, text, v->bytes) == 0;
-}
 
 /* ---- Tokens of tokenizer.json */
 
@@ -73,7 +48,7 @@ static qn_status read_added(vocab *v) {
         snprintf(key, sizeof key, "added_tokens.%lld.id", (long long)i);
         if (qn_file_key(v->json, qn_file_find(v->json, QN_FILE_KEYS, key), &id) != QN_OK) return QN_OK;
         snprintf(key, sizeof key, "added_tokens.%lld.content", (long long)i);
-        if (!find_text(v->json, key, &text)) continue;
+        if (!convert_find_text(v->json, key, &text)) continue;
         snprintf(key, sizeof key, "added_tokens.%lld.special", (long long)i);
         int is_special = qn_file_key(v->json, qn_file_find(v->json, QN_FILE_KEYS, key), &special) == QN_OK && special.integer;
         qn_status status = set_token(v, id.integer, text.text, text.bytes, is_special ? CONTROL : USER_DEFINED);
@@ -114,51 +89,6 @@ static uint64_t read_merges(vocab *v, convert_bytes *merges) {
     }
 }
 
-/* ---- How text is cut: the steps of the pre_tokenizer as one line, looked up in the table */
-
-static void append_step(const vocab *v, const char *prefix, convert_bytes *line) {
-    static const char *const patterns[] = {"pattern.Regex", "pattern.String"};
-    char key[160];
-    qn_file_value text;
-    snprintf(key, sizeof key, "%stype", prefix);
-    if (!find_text(v->json, key, &text)) return;
-    if (line->n) convert_append(line, "+", 1);
-    convert_append(line, text.text, text.bytes);
-    for (int i = 0; i < 2; i++) {
-        snprintf(key, sizeof key, "%s%s", prefix, patterns[i]);
-        if (!find_text(v->json, key, &text)) continue;
-        convert_append(line, ":", 1);
-        convert_append(line, text.text, text.bytes);
-    }
-}
-
-static qn_status put_pre(vocab *v) {
-    static const char *const table[][2] = {
-#define CONVERT_PRE(steps, name) {steps, name},
-#include "convert_hf.def"
-    };
-    convert_bytes line = {0};
-    qn_file_value type;
-    const char *found = v->c->pre;
-    if (find_text(v->json, "pre_tokenizer.type", &type) && is_text(&type, "Sequence"))
-        for (int i = 0; i < 16; i++) {
-            char prefix[64];
-            snprintf(prefix, sizeof prefix, "pre_tokenizer.pretokenizers.%d.", i);
-            append_step(v, prefix, &line);
-        }
-    else append_step(v, "pre_tokenizer.", &line);
-    for (size_t i = 0; i < sizeof table / sizeof *table && !found; i++)
-        if (line.n == strlen(table[i][0]) && memcmp(line.at, table[i][0], line.n) == 0) found = table[i][1];
-    qn_status status = QN_OK;
-    if (found) convert_put_text(v->c, "tokenizer.ggml.pre", found, strlen(found));
-    else
-        status = qn_error_set(&v->c->error, QN_UNSUPPORTED,
-                              "tokenizer.json cuts text in a way that has no name here; give it one with --pre. Its steps: %.*s",
-                              (int)(line.n < 300 ? line.n : 300), line.n ? line.at : "");
-    free(line.at);
-    return status;
-}
-
 /* ---- Special tokens */
 
 static int64_t id_of(const vocab *v, const char *text, uint64_t bytes) {
@@ -172,9 +102,9 @@ static int64_t special_id(const vocab *v, const char *name) {
     char key[64];
     qn_file_value text, id;
     snprintf(key, sizeof key, "%s_token", name);
-    if (!find_text(v->settings, key, &text)) {
+    if (!convert_find_text(v->settings, key, &text)) {
         snprintf(key, sizeof key, "%s_token.content", name);
-        if (!find_text(v->settings, key, &text)) text.bytes = 0;
+        if (!convert_find_text(v->settings, key, &text)) text.bytes = 0;
     }
     if (text.bytes) {
         int64_t found = id_of(v, text.text, text.bytes);
@@ -194,15 +124,15 @@ static int has_at(const vocab *v, int64_t id, int end) {
     for (size_t i = 0; i < 3 && v->json && id >= 0 && id < v->n; i++) {
         int n = 0, last = 0;
         snprintf(key, sizeof key, "%stype", places[i]);
-        if (!find_text(v->json, key, &text) || !is_text(&text, "TemplateProcessing")) continue;
+        if (!convert_find_text(v->json, key, &text) || !convert_is_text(&text, "TemplateProcessing")) continue;
         for (int k = 0; k < 16 && end; k++) { /* of its parts, the text is one */
             snprintf(key, sizeof key, "%ssingle.%d.SpecialToken.id", places[i], k);
-            if (find_text(v->json, key, &text)) last = n = k;
+            if (convert_find_text(v->json, key, &text)) last = n = k;
             snprintf(key, sizeof key, "%ssingle.%d.Sequence.id", places[i], k);
-            if (find_text(v->json, key, &text)) n = k;
+            if (convert_find_text(v->json, key, &text)) n = k;
         }
         snprintf(key, sizeof key, "%ssingle.%d.SpecialToken.id", places[i], n);
-        return last == n && find_text(v->json, key, &text) && text.bytes == v->tokens[id].bytes &&
+        return last == n && convert_find_text(v->json, key, &text) && text.bytes == v->tokens[id].bytes &&
                memcmp(text.text, v->tokens[id].text, text.bytes) == 0;
     }
     return -1;
@@ -221,7 +151,7 @@ static void put_template(const vocab *v, const char *folder) {
     qn_file_value text;
     qn_error ignored;
     size_t bytes;
-    if (find_text(v->settings, "chat_template", &text)) {
+    if (convert_find_text(v->settings, "chat_template", &text)) {
         convert_put_text(v->c, "tokenizer.chat_template", text.text, text.bytes);
         return;
     }
@@ -230,21 +160,25 @@ static void put_template(const vocab *v, const char *folder) {
     free(file);
 }
 
-static void put_special(vocab *v, const char *folder, int scored) {
+static void put_special(vocab *v, const char *folder, vocab_kind kind) {
     static const char *const kinds[][2] = {
         {"bos", "tokenizer.ggml.bos_token_id"},     {"eos", "tokenizer.ggml.eos_token_id"},
         {"unk", "tokenizer.ggml.unknown_token_id"}, {"sep", "tokenizer.ggml.seperator_token_id"},
         {"pad", "tokenizer.ggml.padding_token_id"}, {"cls", "tokenizer.ggml.cls_token_id"},
         {"mask", "tokenizer.ggml.mask_token_id"}};
+    int scored = kind == VOCAB_UNIGRAM, bpe = kind == VOCAB_BPE || kind == VOCAB_BPE_OF_BYTES;
     int64_t first = special_id(v, "bos");
+    if (kind == VOCAB_WORDS && first < 0 &&
+        (first = special_id(v, "cls")) >= 0) /* what a text begins with, by the name of others */
+        convert_put_number(v->c, "tokenizer.ggml.bos_token_id", QN_KEY_U32, (double)first);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         int64_t id = special_id(v, kinds[i][0]);
         if (id >= 0 && id < MOST_TOKENS && !(scored && i == 2)) convert_put_number(v->c, kinds[i][1], QN_KEY_U32, (double)id);
     }
-    put_flag(v, "add_bos_token", "tokenizer.ggml.add_bos_token", has_at(v, first, 0));
-    int ends = scored ? has_at(v, special_id(v, "eos"), 1) : -1; /* that kind of vocabulary would end with one */
-    put_flag(v, "add_eos_token", "tokenizer.ggml.add_eos_token", scored && ends < 0 ? 0 : ends);
-    if (!scored) put_flag(v, "add_prefix_space", "tokenizer.ggml.add_space_prefix", -1);
+    int begins = has_at(v, first, 0), ends = scored || bpe ? has_at(v, special_id(v, "eos"), 1) : -1;
+    put_flag(v, "add_bos_token", "tokenizer.ggml.add_bos_token", bpe && begins < 0 ? 0 : begins);
+    put_flag(v, "add_eos_token", "tokenizer.ggml.add_eos_token", (scored || bpe) && ends < 0 ? 0 : ends);
+    if (!scored) put_flag(v, "add_prefix_space", "tokenizer.ggml.add_space_prefix", v->prefix);
     put_template(v, folder);
 }
 
@@ -281,7 +215,7 @@ static qn_status put_lists(vocab *v, int with_scores) {
 static qn_status put_bpe(vocab *v) {
     convert_bytes merges = {0};
     convert_put_text(v->c, "tokenizer.ggml.model", "gpt2", 4);
-    qn_status status = put_pre(v);
+    qn_status status = convert_pre(v);
     if (status == QN_OK) status = put_lists(v, 0);
     uint64_t n = read_merges(v, &merges);
     if (status == QN_OK && merges.failed) status = qn_error_set(&v->c->error, QN_NO_MEMORY, "no memory for the merges");
@@ -293,7 +227,7 @@ static qn_status put_bpe(vocab *v) {
 
 /* WordPiece: what begins a word has a mark in GGUF, what goes on inside one has none; tokenizer.json marks the second with ##. */
 static qn_status put_wordpiece(vocab *v) {
-    qn_file_value lower;
+    qn_file_value type;
     for (int64_t i = 0; i < v->n; i++) {
         token *t = &v->tokens[i];
         if (t->type != NORMAL && t->type != USER_DEFINED) continue;
@@ -305,9 +239,9 @@ static qn_status put_wordpiece(vocab *v) {
     convert_put_text(v->c, "tokenizer.ggml.model", "bert", 4);
     convert_put_text(v->c, "tokenizer.ggml.pre", v->c->pre ? v->c->pre : "default", v->c->pre ? strlen(v->c->pre) : 7);
     convert_put_number(v->c, "tokenizer.ggml.token_type_count", QN_KEY_U32, 2);
-    if (qn_file_key(v->json, qn_file_find(v->json, QN_FILE_KEYS, "normalizer.lowercase"), &lower) == QN_OK &&
-        lower.type == QN_KEY_BOOL)
-        convert_put_number(v->c, "tokenizer.ggml.normalizer.lowercase", QN_KEY_BOOL, lower.integer != 0);
+    int normalized = convert_find_text(v->json, "normalizer.type", &type);
+    convert_put_number(v->c, "tokenizer.ggml.normalizer.lowercase", QN_KEY_BOOL,
+                       convert_flag_at(v, "normalizer.", "lowercase", normalized));
     return put_lists(v, 0);
 }
 
@@ -370,7 +304,7 @@ static qn_status read_unigram(vocab *v) {
     qn_status status = QN_OK;
     for (int64_t i = 0; status == QN_OK; i++) {
         snprintf(key, sizeof key, "model.vocab.%lld.0", (long long)i);
-        if (!find_text(v->json, key, &text)) break;
+        if (!convert_find_text(v->json, key, &text)) break;
         snprintf(key, sizeof key, "model.vocab.%lld.1", (long long)i);
         if (qn_file_key(v->json, qn_file_find(v->json, QN_FILE_KEYS, key), &score) != QN_OK || score.type == QN_KEY_STRING ||
             score.type == QN_KEY_ARRAY)
@@ -379,88 +313,6 @@ static qn_status read_unigram(vocab *v) {
         if (status == QN_OK) v->tokens[i].score = (float)score.number;
     }
     return status == QN_OK && !v->n ? qn_error_set(&v->c->error, QN_FORMAT, "tokenizer.json has no vocabulary") : status;
-}
-
-/* Six bits of base64, -1 for what is none. */
-static int sixbit(int c) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const char *at = c ? strchr(digits, c) : NULL;
-    return at ? (int)(at - digits) : -1;
-}
-
-/* The map of characters that the normalizer applies first, if it has one. */
-static qn_status put_charsmap(vocab *v, const char *prefix) {
-    char key[128];
-    qn_file_value text;
-    convert_bytes map = {0};
-    uint32_t bits = 0;
-    int n = 0;
-    snprintf(key, sizeof key, "%sprecompiled_charsmap", prefix);
-    if (!find_text(v->json, key, &text) || !text.bytes) return QN_OK;
-    for (uint64_t i = 0; i < text.bytes && text.text[i] != '='; i++) {
-        int six = sixbit(text.text[i]);
-        if (six < 0) {
-            free(map.at);
-            return qn_error_set(&v->c->error, QN_FORMAT, "tokenizer.json: byte %llu of precompiled_charsmap is not base64",
-                                (unsigned long long)i);
-        }
-        bits = bits << 6 | (uint32_t)six;
-        if ((n += 6) < 8) continue;
-        n -= 8;
-        uint8_t byte = (uint8_t)(bits >> n);
-        convert_append(&map, &byte, 1);
-    }
-    if (!map.failed) convert_put_array(v->c, "tokenizer.ggml.precompiled_charsmap", QN_KEY_U8, map.n, &map);
-    free(map.at);
-    return map.failed ? qn_error_set(&v->c->error, QN_NO_MEMORY, "no memory for the map of characters") : QN_OK;
-}
-
-typedef struct spaces {
-    int single, prefix; /* runs of them are one; one stands before the first word */
-} spaces;
-
-/* One step of the normalizer or the pre_tokenizer; one that the tokenizer has no form of is refused. */
-static qn_status take_step(vocab *v, const char *place, spaces *s) {
-    char key[128];
-    qn_file_value type, x;
-    snprintf(key, sizeof key, "%stype", place);
-    if (!find_text(v->json, key, &type) || is_text(&type, "Sequence") || is_text(&type, "Strip")) return QN_OK;
-    if (is_text(&type, "Precompiled")) return put_charsmap(v, place);
-    if (is_text(&type, "WhitespaceSplit")) return s->single = 1, QN_OK;
-    if (is_text(&type, "Prepend")) return s->prefix = 1, QN_OK;
-    if (is_text(&type, "Metaspace")) {
-        snprintf(key, sizeof key, "%sprepend_scheme", place);
-        s->prefix |= !find_text(v->json, key, &x) || !is_text(&x, "never");
-        snprintf(key, sizeof key, "%sadd_prefix_space", place);
-        if (qn_file_key(v->json, qn_file_find(v->json, QN_FILE_KEYS, key), &x) == QN_OK && x.type == QN_KEY_BOOL)
-            s->prefix = x.integer != 0;
-        return QN_OK;
-    }
-    snprintf(key, sizeof key, "%spattern.Regex", place);
-    if (is_text(&type, "Replace") && find_text(v->json, key, &x) && is_text(&x, " {2,}")) return s->single = 1, QN_OK;
-    snprintf(key, sizeof key, "%spattern.String", place);
-    if (is_text(&type, "Replace") && find_text(v->json, key, &x) && is_text(&x, " ")) return QN_OK;
-    return qn_error_set(&v->c->error, QN_UNSUPPORTED,
-                        "tokenizer.json: %s '%.*s' is more than a unigram vocabulary of GGUF can say", place,
-                        (int)(type.bytes < 60 ? type.bytes : 60), type.text);
-}
-
-static qn_status put_steps(vocab *v) {
-    static const char *const places[][2] = {{"normalizer.", "normalizer.normalizers"},
-                                            {"pre_tokenizer.", "pre_tokenizer.pretokenizers"}};
-    spaces s = {0, 0};
-    qn_status status = QN_OK;
-    for (int i = 0; i < 2 && status == QN_OK; i++) {
-        status = take_step(v, places[i][0], &s);
-        for (int k = 0; k < 16 && status == QN_OK; k++) {
-            char place[64];
-            snprintf(place, sizeof place, "%s.%d.", places[i][1], k);
-            status = take_step(v, place, &s);
-        }
-    }
-    convert_put_number(v->c, "tokenizer.ggml.add_space_prefix", QN_KEY_BOOL, s.prefix);
-    convert_put_number(v->c, "tokenizer.ggml.remove_extra_whitespaces", QN_KEY_BOOL, s.single);
-    return status;
 }
 
 static qn_status put_unigram(vocab *v, int bytes) {
@@ -479,7 +331,7 @@ static qn_status put_unigram(vocab *v, int bytes) {
     convert_put_text(v->c, "tokenizer.ggml.model", "t5", 2);
     convert_put_text(v->c, "tokenizer.ggml.pre", "default", 7);
     convert_put_number(v->c, "tokenizer.ggml.unknown_token_id", QN_KEY_U32, (double)id);
-    qn_status status = put_steps(v);
+    qn_status status = convert_unigram_steps(v);
     return status == QN_OK ? put_lists(v, 1) : status;
 }
 
@@ -521,9 +373,9 @@ static qn_status put_all(vocab *v, const char *folder, int64_t wanted) {
     if (there) {
         status = put_spm(v, path);
     } else {
-        words = find_text(v->json, "model.type", &type) && is_text(&type, "WordPiece");
-        scored = type.type == QN_KEY_STRING && is_text(&type, "Unigram");
-        if (!words && !scored && (type.type != QN_KEY_STRING || !is_text(&type, "BPE")))
+        words = convert_find_text(v->json, "model.type", &type) && convert_is_text(&type, "WordPiece");
+        scored = type.type == QN_KEY_STRING && convert_is_text(&type, "Unigram");
+        if (!words && !scored && (type.type != QN_KEY_STRING || !convert_is_text(&type, "BPE")))
             return qn_error_set(&v->c->error, QN_UNSUPPORTED,
                                 "tokenizer.json is of a kind other than BPE, Unigram and WordPiece, which is not converted");
         status = scored ? read_unigram(v) : read_vocab(v);
@@ -542,12 +394,15 @@ static qn_status put_all(vocab *v, const char *folder, int64_t wanted) {
     if (status != QN_OK) return status;
     int bytes = !there && qn_file_key(v->json, qn_file_find(v->json, QN_FILE_KEYS, "model.byte_fallback"), &fallback) == QN_OK &&
                 fallback.integer;
+    vocab_kind kind = there ? VOCAB_SPM : words ? VOCAB_WORDS : scored ? VOCAB_UNIGRAM : bytes ? VOCAB_BPE_OF_BYTES : VOCAB_BPE;
+    if (kind != VOCAB_SPM && kind != VOCAB_UNIGRAM) status = convert_check_steps(v, kind);
+    if (status != QN_OK) return status;
     status = there    ? put_lists(v, 1)
              : words  ? put_wordpiece(v)
              : scored ? put_unigram(v, bytes)
              : bytes  ? put_spm_from_json(v)
                       : put_bpe(v);
-    if (status == QN_OK) put_special(v, folder, scored);
+    if (status == QN_OK) put_special(v, folder, kind);
     return status;
 }
 
@@ -563,7 +418,7 @@ static qn_status open_optional(conversion *c, const char *folder, const char *na
 }
 
 qn_status convert_vocab(conversion *c, const char *folder, const qn_file *config, uint64_t weight_bytes, int64_t wanted) {
-    vocab v = {.c = c, .config = config};
+    vocab v = {.c = c, .config = config, .prefix = -1};
     qn_file_info info = {.size = sizeof info};
     qn_status status = open_optional(c, folder, "tokenizer.json", &v.json);
     if (status == QN_OK) status = open_optional(c, folder, "tokenizer_config.json", &v.settings);

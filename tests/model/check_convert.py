@@ -3,8 +3,6 @@
 logits must be those that were given. What the zoo does not have (groups of heads, part of a head turned, gemma 3, encoders, blocks of
 MXFP4) is held against a GGUF file of random weights that this file writes itself. Usage: check_convert.py QUERN DATA"""
 import array
-import base64
-import json
 import math
 import os
 import random
@@ -14,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-from convert_files import behind, cut, from_rows, grouped, halves, interleaved, read_gguf, row_list, turned, write_folder, write_gguf
+from convert_files import behind, charsmap, cut, from_rows, grouped, halves, interleaved, read_gguf, row_list, turned, write_folder, write_gguf, write_words
 
 QUERN, DATA = sys.argv[1], sys.argv[2]
 IDS = [(37 * i + 11) % 128 for i in range(24)]
@@ -489,8 +487,7 @@ def bad_input(folder):
         refused(folder, what, sentence)
     place = os.path.join(folder, "number")  # of a token, where nothing else has one near it
     write_folder(place, config, there)
-    with open(os.path.join(place, "tokenizer.json"), "w", encoding="utf-8") as file:
-        json.dump({"model": {"type": "BPE", "vocab": {"a": 0, "z": 16000000}, "merges": ["a a"]}}, file)
+    write_words(place, {"model": {"type": "BPE", "vocab": {"a": 0, "z": 16000000}, "merges": ["a a"]}})
     refused(folder, "number", "token 'z' has the number 16000000, and files of this size hold no more")
 
 
@@ -508,11 +505,12 @@ def many(folder):
     check(took[1] < 8 * took[0] + 0.5, f"many tensors: {took[0]:.2f} s, then {took[1]:.2f} s")
 
 
-def charsmap():
-    """A double array that turns A into a: the root's children lie from 256 on, the end of the match at 512."""
-    nodes = [0] * 1024
-    nodes[0], nodes[256 ^ 65], nodes[512] = 256 << 10, 65 | 1 << 8 | 512 << 10, 0
-    return base64.b64encode(struct.pack("<I1024I", 4096, *nodes) + b"a\0").decode()
+def tokens_are(what, place, text, want):
+    code, said = quern("convert", place, place + ".gguf")
+    check(code == 0, f"{what}: {said}")
+    done = subprocess.run([QUERN, "tokenize", "-m", place + ".gguf", "-p", text, "--ids"], capture_output=True, timeout=300)
+    got = [int(x) for x in done.stdout.decode().replace(",", " ").replace("[", " ").replace("]", " ").split()]
+    check(got == want, f"{what}: {got}, not {want}; {done.stderr.decode().strip()}")
 
 
 def unigram(folder):
@@ -532,28 +530,71 @@ def unigram(folder):
         write_folder(place, {**config, "vocab_size": 7}, there)
         words = {"model": {"type": "Unigram", "unk_id": 0, "vocab": pieces + some_bytes * fallback, "byte_fallback": fallback},
                  "added_tokens": [{"id": 1, "content": "</s>", "special": True}], **more}
-        with open(os.path.join(place, "tokenizer.json"), "w", encoding="utf-8") as file:
-            json.dump(words, file)
-        with open(os.path.join(place, "tokenizer_config.json"), "w", encoding="utf-8") as file:
-            json.dump({"eos_token": "</s>"}, file)
-        code, said = quern("convert", place, place + ".gguf")
-        check(code == 0, f"unigram {what}: {said}")
-        done = subprocess.run([QUERN, "tokenize", "-m", place + ".gguf", "-p", text, "--ids"], capture_output=True, timeout=300)
-        got = [int(x) for x in done.stdout.decode().replace(",", " ").replace("[", " ").replace("]", " ").split()]
-        check(got == want, f"unigram {what}: {got}, not {want}; {done.stderr.decode().strip()}")
+        write_words(place, words, {"eos_token": "</s>"})
+        tokens_are(f"unigram {what}", place, text, want)
     for what, more, sentence in (("base64", {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "A!"}}, "not base64"),
                                  ("lower", {"normalizer": {"type": "Lowercase"}}, "'Lowercase'"),
                                  ("nobody", {"model": {"type": "Unigram", "vocab": pieces}}, "unk_id"),
                                  ("scores", {"model": {"type": "Unigram", "unk_id": 0, "vocab": [["a", {"b": 1}]]}}, "no score"),
                                  ("empty", {"model": {"type": "Unigram", "unk_id": 0, "vocab": []}}, "no vocabulary")):
         write_folder(os.path.join(folder, what), config, there)
-        with open(os.path.join(folder, what, "tokenizer.json"), "w", encoding="utf-8") as file:
-            json.dump({"model": {"type": "Unigram", "unk_id": 0, "vocab": pieces}, **more}, file)
+        write_words(os.path.join(folder, what), {"model": {"type": "Unigram", "unk_id": 0, "vocab": pieces}, **more})
+        refused(folder, what, sentence)
+
+
+def steps(folder):
+    """What tokenizer.json does besides merging: what GGUF can say comes over, what it cannot is refused and not passed over."""
+    config, there = folder_of(*read_gguf(os.path.join(DATA, "zoo", "qwen2-dense.gguf")), "qwen2")
+    bpe = {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "\u0120": 3, "<s>": 4, "</s>": 5}, "merges": ["a b"]}
+    pieces = ["<unk>", "<s>", "</s>", "\u2581", "a", "b", "\u2581a", "ab", "\u2581ab"]
+    spm = {"type": "BPE", "vocab": {p: i for i, p in enumerate(pieces)}, "merges": ["\u2581 a", "a b", "\u2581a b"], "byte_fallback": True}
+    words = {"type": "WordPiece", "vocab": {"[CLS]": 0, "[SEP]": 1, "##s": 2, "cat": 3, "Cat": 5, "[UNK]": 4}}
+    score = {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a", -1.0]]}
+    added = [{"id": 4, "content": "<s>", "special": True}, {"id": 5, "content": "</s>", "special": True}]
+    special = {"bos_token": "<s>", "eos_token": "</s>", "cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]"}
+    parts = [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "</s>"}}]
+    byte_level, split = {"type": "ByteLevel"}, {"type": "Split", "pattern": {"Regex": "\\p{N}"}, "behavior": "Isolated"}
+    prepend, replace = {"type": "Prepend", "prepend": "\u2581"}, {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
+    bert = {"type": "BertNormalizer", "lowercase": True}
+
+    def write(what, model, more):
+        write_folder(os.path.join(folder, what), config, there)
+        write_words(os.path.join(folder, what), {"model": model, **more}, special)
+
+    for what, model, more, text, want in (
+            ("nothing-around", bpe, {"pre_tokenizer": byte_level}, "ab", [2]),
+            ("both-ends", bpe, {"pre_tokenizer": byte_level, "post_processor": {"type": "TemplateProcessing", "single": parts}, "added_tokens": added},
+             "ab", [4, 2, 5]),
+            ("nfc", bpe, {"pre_tokenizer": byte_level, "normalizer": {"type": "NFC"}}, "ab", [2]),
+            ("space-in-front", spm, {"normalizer": {"type": "Sequence", "normalizers": [prepend, replace]}}, "ab", [8]),
+            ("no-space", spm, {"normalizer": replace}, "ab a", [7, 6]),
+            ("cls-elsewhere", words, {"normalizer": bert, "pre_tokenizer": {"type": "BertPreTokenizer"}}, "Cats", [0, 3, 2, 1]),
+            ("capitals", words, {"normalizer": {**bert, "lowercase": False}}, "Cats", [0, 5, 2, 1])):
+        write(what, model, more)
+        tokens_are(what, os.path.join(folder, what), text, want)
+    for what, model, more, sentence in (
+            ("bpe-lower", bpe, {"pre_tokenizer": byte_level, "normalizer": {"type": "Lowercase"}}, "'Lowercase'"),
+            ("bpe-strip", bpe, {"pre_tokenizer": byte_level, "normalizer": {"type": "Sequence", "normalizers": [{"type": "Strip"}]}}, "'Strip'"),
+            ("bpe-space", bpe, {"pre_tokenizer": {**byte_level, "add_prefix_space": True}}, "with a space in front"),
+            ("bpe-whole", bpe, {"pre_tokenizer": {**byte_level, "use_regex": False}}, "does not cut"),
+            ("bpe-again", bpe, {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, byte_level]}}, "cuts again"),
+            ("bpe-removed", bpe, {"pre_tokenizer": {**split, "behavior": "Removed"}}, "in another way"),
+            ("bpe-digits", bpe, {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Digits"}, byte_level]}}, "Digits:together"),
+            ("bpe-suffix", {**bpe, "end_of_word_suffix": "</w>"}, {"pre_tokenizer": byte_level}, "end_of_word_suffix"),
+            ("bpe-roberta", bpe, {"pre_tokenizer": byte_level, "post_processor": {"type": "RobertaProcessing"}}, "'RobertaProcessing'"),
+            ("spm-lower", spm, {"normalizer": {"type": "Lowercase"}}, "'Lowercase'"),
+            ("words-accents", words, {"normalizer": {**bert, "strip_accents": False}}, "strip_accents"),
+            ("words-lower", words, {"normalizer": {"type": "Lowercase"}}, "'Lowercase'"),
+            ("words-cut", words, {"normalizer": bert, "pre_tokenizer": {"type": "WhitespaceSplit"}}, "'WhitespaceSplit'"),
+            ("score-strip", score, {"normalizer": {"type": "Strip"}}, "'Strip'"),
+            ("score-mark", score, {"pre_tokenizer": {"type": "Metaspace", "replacement": "_"}}, "'Metaspace'"),
+            ("score-replace", score, {"normalizer": {**replace, "content": "x"}}, "'Replace'")):
+        write(what, model, more)
         refused(folder, what, sentence)
 
 
 with tempfile.TemporaryDirectory() as work:
-    for test in (zoo, made, bad_input, many, unigram):
+    for test in (zoo, made, bad_input, many, unigram, steps):
         test(work)
 print(f"{passed} passed, {failures} failed")
 sys.exit(failures != 0)

@@ -1,5 +1,6 @@
 """What check_convert.py reads and writes: GGUF files, Hugging Face folders, and the orders in which makers keep their rows."""
 import array
+import base64
 import json
 import math
 import os
@@ -94,9 +95,17 @@ def write_folder(folder, config, tensors, raw=None, words=False):
     kind = {"type": "WordPiece", "vocab": tokens} if words else {"type": "BPE", "vocab": tokens, "merges": ["a b"]}
     special = {"cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]"} if words else {}
     for name, what in (("config.json", {"vocab_size": 128, **config}), ("tokenizer_config.json", special),
-                       ("tokenizer.json", {"model": kind, "pre_tokenizer": {"type": "ByteLevel"}})):
+                       ("tokenizer.json", {"model": kind, "pre_tokenizer": {"type": "BertPreTokenizer" if words else "ByteLevel"}})):
         with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
             json.dump(what, file)
+
+
+def write_words(folder, tokenizer, settings=None):
+    """Another tokenizer in a folder that is there."""
+    for name, content in (("tokenizer.json", tokenizer), ("tokenizer_config.json", settings)):
+        if content is not None:
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                json.dump(content, file)
 
 
 def turned(tensor):
@@ -161,3 +170,10 @@ def interleaved(a, b):
         for x, y in zip(a[1][at:at + width], b[1][at:at + width]):
             out.extend((x, y))
     return [*a[0][:-1], 2 * width], out
+
+
+def charsmap():
+    """A double array that turns A into a: the root's children lie from 256 on, the end of the match at 512."""
+    nodes = [0] * 1024
+    nodes[0], nodes[256 ^ 65], nodes[512] = 256 << 10, 65 | 1 << 8 | 512 << 10, 0
+    return base64.b64encode(struct.pack("<I1024I", 4096, *nodes) + b"a\0").decode()
