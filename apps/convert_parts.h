@@ -94,8 +94,15 @@ char *convert_path(char path[4096], const char *folder, const char *name);
 
 /* The vocabulary of a Hugging Face folder, as keys. `vocab`: how many tokens the model has, 0 when unknown. */
 qn_status convert_vocab(conversion *c, const char *folder, const qn_file *config, uint64_t weight_bytes, int64_t vocab);
-/* A sentencepiece model (tokenizer.model): packed tokens, scores and types. */
-qn_status convert_read_spm(const char *path, convert_bytes *tokens, convert_bytes *scores, convert_bytes *types, int64_t *count,
-                           qn_error *error);
+/* A sentencepiece model: its pieces, and what it says of the text around them. */
+enum { CONVERT_SPM_UNIGRAM = 1, CONVERT_SPM_BPE = 2, CONVERT_SPM_WORDS = 3 };
+typedef struct convert_spm {
+    convert_bytes tokens, scores, types; /* of count pieces */
+    int64_t count;
+    uint64_t kind;                   /* CONVERT_SPM_* */
+    convert_bytes charsmap;          /* characters that others stand for; empty: none */
+    uint64_t prefix, single, at_end; /* a space goes in front; of several one is left; words end with theirs */
+} convert_spm;
+qn_status convert_read_spm(const char *path, convert_spm *model, qn_error *error);
 
 #endif

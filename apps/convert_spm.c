@@ -1,5 +1,6 @@
-/* A sentencepiece model: a protocol buffer whose field 1 repeats for each piece: text (1), score (2), type (3). Everything else is
- * passed over. Lengths are checked against what is left, wherever they stand. */
+/* A sentencepiece model: a protocol buffer whose field 1 repeats for each piece: text (1), score (2), type (3). Of field 2, how it was
+ * trained, and 3, how it normalises, the fields that change which tokens a text has are heard. Lengths are checked against what is left,
+ * wherever they stand. */
 #include "convert_parts.h"
 
 enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 };
@@ -46,7 +47,7 @@ static int take_field(wire *w, field *f, int *broken) {
     return 1;
 }
 
-static int take_piece(const field *piece, convert_bytes *tokens, convert_bytes *scores, convert_bytes *types) {
+static int take_piece(const field *piece, convert_spm *m) {
     wire w = {piece->data, piece->data + piece->bytes};
     field f, text = {0};
     float score = 0;
@@ -57,29 +58,56 @@ static int take_piece(const field *piece, convert_bytes *tokens, convert_bytes *
         if (f.number == 2 && f.kind == FIXED32) memcpy(&score, f.data, sizeof score);
         if (f.number == 3 && f.kind == VARINT && f.value >= 1 && f.value <= 6) type = (int32_t)f.value;
     }
-    convert_append_text(tokens, (const char *)text.data, (size_t)text.bytes);
-    convert_append(scores, &score, sizeof score);
-    convert_append(types, &type, sizeof type);
+    convert_append_text(&m->tokens, (const char *)text.data, (size_t)text.bytes);
+    convert_append(&m->scores, &score, sizeof score);
+    convert_append(&m->types, &type, sizeof type);
+    m->count++;
     return !broken;
 }
 
-qn_status convert_read_spm(const char *path, convert_bytes *tokens, convert_bytes *scores, convert_bytes *types, int64_t *count,
-                           qn_error *error) {
+static int take_training(const field *spec, convert_spm *m) {
+    wire w = {spec->data, spec->data + spec->bytes};
+    field f;
+    int broken = 0;
+    while (take_field(&w, &f, &broken)) {
+        if (f.number == 3 && f.kind == VARINT) m->kind = f.value;
+        if (f.number == 24 && f.kind == VARINT) m->at_end = f.value;
+    }
+    return !broken;
+}
+
+static int take_normalizer(const field *spec, convert_spm *m) {
+    wire w = {spec->data, spec->data + spec->bytes};
+    field f;
+    int broken = 0;
+    while (take_field(&w, &f, &broken)) {
+        m->charsmap.n = f.number == 2 && f.kind == BYTES ? 0 : m->charsmap.n; /* the last one counts */
+        if (f.number == 2 && f.kind == BYTES) convert_append(&m->charsmap, f.data, (size_t)f.bytes);
+        if (f.number == 3 && f.kind == VARINT) m->prefix = f.value;
+        if (f.number == 4 && f.kind == VARINT) m->single = f.value;
+    }
+    return !broken;
+}
+
+qn_status convert_read_spm(const char *path, convert_spm *m, qn_error *error) {
     size_t bytes;
     int broken = 0;
     char *data = convert_read_file(path, &bytes, error);
     if (!data) return error->status;
     wire w = {(const uint8_t *)data, (const uint8_t *)data + bytes};
     field f;
-    *count = 0;
-    while (!broken && take_field(&w, &f, &broken))
-        if (f.number == 1 && f.kind == BYTES) {
-            broken = !take_piece(&f, tokens, scores, types);
-            ++*count;
-        }
+    m->kind = CONVERT_SPM_UNIGRAM; /* as sentencepiece has them when nobody says */
+    m->prefix = m->single = 1;
+    while (!broken && take_field(&w, &f, &broken)) {
+        if (f.kind != BYTES) continue;
+        if (f.number == 1) broken = !take_piece(&f, m);
+        else if (f.number == 2) broken = !take_training(&f, m);
+        else if (f.number == 3) broken = !take_normalizer(&f, m);
+    }
     qn_status status = QN_OK;
-    if (tokens->failed || scores->failed || types->failed) status = qn_error_set(error, QN_NO_MEMORY, "%s: no memory", path);
-    else if (broken || !*count)
+    if (m->tokens.failed || m->scores.failed || m->types.failed || m->charsmap.failed)
+        status = qn_error_set(error, QN_NO_MEMORY, "%s: no memory", path);
+    else if (broken || !m->count)
         status = qn_error_set(error, QN_FORMAT, "%s: byte %zu: this is no sentencepiece model", path,
                               bytes - (size_t)(w.end - w.at));
     free(data);

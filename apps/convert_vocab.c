@@ -166,7 +166,8 @@ static void put_special(vocab *v, const char *folder, vocab_kind kind) {
         {"unk", "tokenizer.ggml.unknown_token_id"}, {"sep", "tokenizer.ggml.seperator_token_id"},
         {"pad", "tokenizer.ggml.padding_token_id"}, {"cls", "tokenizer.ggml.cls_token_id"},
         {"mask", "tokenizer.ggml.mask_token_id"}};
-    int scored = kind == VOCAB_UNIGRAM, bpe = kind == VOCAB_BPE || kind == VOCAB_BPE_OF_BYTES;
+    int scored = kind == VOCAB_UNIGRAM || (kind == VOCAB_SPM && v->spm.kind == CONVERT_SPM_UNIGRAM),
+        bpe = kind == VOCAB_BPE || kind == VOCAB_BPE_OF_BYTES;
     int64_t first = special_id(v, "bos");
     if (kind == VOCAB_WORDS && first < 0 &&
         (first = special_id(v, "cls")) >= 0) /* what a text begins with, by the name of others */
@@ -335,27 +336,54 @@ static qn_status put_unigram(vocab *v, int bytes) {
     return status == QN_OK ? put_lists(v, 1) : status;
 }
 
+/* Steps that GGUF has no place for in the kind of vocabulary it is. */
+static qn_status check_spm(vocab *v) {
+    const convert_spm *m = &v->spm;
+    const char *what = m->kind == CONVERT_SPM_WORDS                      ? "is made of whole words"
+                       : m->at_end                                       ? "has the spaces at the ends of words"
+                       : m->kind != CONVERT_SPM_UNIGRAM && m->charsmap.n ? "replaces characters before it merges them"
+                       : m->kind != CONVERT_SPM_UNIGRAM && m->single     ? "makes one space of several before it merges"
+                                                                         : NULL;
+    if (!what) return QN_OK;
+    return qn_error_set(&v->c->error, QN_UNSUPPORTED, "tokenizer.model %s, which GGUF cannot say", what);
+}
+
+/* What is known beside the lists: merged by scores, or the best sum of scores. */
+static void put_spm_kind(vocab *v) {
+    convert_spm *m = &v->spm;
+    int unigram = m->kind == CONVERT_SPM_UNIGRAM;
+    convert_put_text(v->c, "tokenizer.ggml.model", unigram ? "t5" : "llama", unigram ? 2 : 5);
+    convert_put_text(v->c, "tokenizer.ggml.pre", "default", 7);
+    v->prefix = m->prefix != 0;
+    if (!unigram) return;
+    for (int64_t i = v->n; i-- > 0;)
+        if (v->tokens[i].type == UNKNOWN) convert_put_number(v->c, "tokenizer.ggml.unknown_token_id", QN_KEY_U32, (double)i);
+    convert_put_number(v->c, "tokenizer.ggml.add_space_prefix", QN_KEY_BOOL, v->prefix);
+    convert_put_number(v->c, "tokenizer.ggml.remove_extra_whitespaces", QN_KEY_BOOL, m->single != 0);
+    if (m->charsmap.n) convert_put_array(v->c, "tokenizer.ggml.precompiled_charsmap", QN_KEY_U8, m->charsmap.n, &m->charsmap);
+}
+
 /* tokenizer.model, and over it the added tokens of tokenizer.json. */
 static qn_status put_spm(vocab *v, const char *path) {
-    int64_t count = 0;
-    qn_status status = convert_read_spm(path, &v->spm[0], &v->spm[1], &v->spm[2], &count, &v->c->error);
-    const char *at = v->spm[0].at;
-    v->most += count;
-    for (int64_t i = 0; i < count && status == QN_OK; i++) {
+    convert_spm *m = &v->spm;
+    qn_status status = convert_read_spm(path, m, &v->c->error);
+    const char *at = m->tokens.at;
+    v->most += m->count;
+    for (int64_t i = 0; i < m->count && status == QN_OK; i++) {
         uint64_t bytes;
         memcpy(&bytes, at, sizeof bytes);
         int32_t type;
-        memcpy(&type, v->spm[2].at + 4 * i, sizeof type);
+        memcpy(&type, m->types.at + 4 * i, sizeof type);
         status = set_token(v, i, at + 8, bytes, type);
-        if (status == QN_OK) memcpy(&v->tokens[i].score, v->spm[1].at + 4 * i, sizeof v->tokens[i].score);
+        if (status == QN_OK) memcpy(&v->tokens[i].score, m->scores.at + 4 * i, sizeof v->tokens[i].score);
         at += 8 + bytes;
     }
-    int64_t before = v->n;
+    int64_t before = m->count; /* those that only tokenizer.json has */
     if (status == QN_OK && v->json) status = read_added(v);
     for (int64_t i = 0; i < v->n && status == QN_OK; i++)
         if (i >= before || v->tokens[i].type == USER_DEFINED) v->tokens[i].score = -1000.0f;
-    convert_put_text(v->c, "tokenizer.ggml.model", "llama", 5);
-    convert_put_text(v->c, "tokenizer.ggml.pre", "default", 7);
+    if (status == QN_OK) status = check_spm(v);
+    if (status == QN_OK) put_spm_kind(v);
     return status;
 }
 
@@ -425,7 +453,8 @@ qn_status convert_vocab(conversion *c, const char *folder, const qn_file *config
     if (v.json) qn_file_describe(v.json, &info);
     v.most = weight_bytes + info.bytes < MOST_TOKENS ? (int64_t)(weight_bytes + info.bytes) : MOST_TOKENS;
     if (status == QN_OK) status = put_all(&v, folder, wanted);
-    for (int i = 0; i < 3; i++) free(v.spm[i].at);
+    convert_bytes *lists[] = {&v.spm.tokens, &v.spm.scores, &v.spm.types, &v.spm.charsmap};
+    for (int i = 0; i < 4; i++) free(lists[i]->at);
     free(v.tokens);
     qn_file_close(v.json);
     qn_file_close(v.settings);

@@ -25,9 +25,9 @@ typedef struct vocab {
     qn_file *json, *settings; /* tokenizer.json and tokenizer_config.json, NULL where there is none */
     const qn_file *config;
     token *tokens;
-    int64_t n, most;      /* how many there are so far; and can be: see set_token */
-    convert_bytes spm[3]; /* of tokenizer.model: tokens, scores, types */
-    int prefix;           /* whether a space goes in front of a text; -1: nobody says */
+    int64_t n, most; /* how many there are so far; and can be: see set_token */
+    convert_spm spm; /* of tokenizer.model */
+    int prefix;      /* whether a space goes in front of a text; -1: nobody says */
 } vocab;
 
 /* A string of a JSON document by its name, and whether it is this one; a bool of tokenizer.json, at a place such as "normalizer." */

@@ -12,7 +12,8 @@ import subprocess
 import sys
 import tempfile
 
-from convert_files import behind, charsmap, cut, from_rows, grouped, halves, interleaved, read_gguf, row_list, turned, write_folder, write_gguf, write_words
+from convert_files import behind, charsmap, cut, from_rows, grouped, halves, interleaved, read_gguf, row_list, scaled, sentencepiece, turned, write_folder, \
+    write_gguf, write_words
 
 QUERN, DATA = sys.argv[1], sys.argv[2]
 IDS = [(37 * i + 11) % 128 for i in range(24)]
@@ -174,27 +175,6 @@ def config_of(keys, arch, name):
     if arch == "olmo":
         config |= {"clip_qkv": get("attention.clamp_kqv")}
     return config
-
-
-def scaled(tensors, name, base):
-    """What GGUF keeps beside a matrix, in the matrix: these folders have no place for it."""
-    out = dict(tensors)
-    for full in tensors:
-        part, _, kind = full.rpartition(".")
-        if kind == "scale" and part + ".weight" in out:
-            ffn = ".ffn_" in full
-            if ffn and name not in ("llama", "qwen3", "qwen3moe"):
-                continue
-            for ending in (".weight", ".bias") if ffn and "exps" not in full else (".weight",):
-                if part + ending in out:
-                    shape, numbers = out[part + ending]
-                    each = len(numbers) // len(tensors[full][1])
-                    out[part + ending] = shape, array.array("f", (x * tensors[full][1][i // each] for i, x in enumerate(numbers)))
-        if full.endswith("ffn.act.scales"):
-            down = full.replace("ffn.act.scales", "ffn_down.weight")
-            shape, numbers = out[down]
-            out[down] = shape, array.array("f", (x / tensors[full][1][i % shape[1]] for i, x in enumerate(numbers)))
-    return {k: v for k, v in out.items() if k.endswith((".weight", ".bias"))}
 
 
 def folder_of(keys, tensors, arch):
@@ -550,6 +530,7 @@ def steps(folder):
     spm = {"type": "BPE", "vocab": {p: i for i, p in enumerate(pieces)}, "merges": ["\u2581 a", "a b", "\u2581a b"], "byte_fallback": True}
     words = {"type": "WordPiece", "vocab": {"[CLS]": 0, "[SEP]": 1, "##s": 2, "cat": 3, "Cat": 5, "[UNK]": 4}}
     score = {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a", -1.0]]}
+    scored = [("<unk>", 0, 2), ("<s>", 0, 3), ("</s>", 0, 3), ("\u2581", -2, 1), ("a", -3, 1), ("b", -3, 1), ("ab", -1, 1), ("\u2581a", -1.5, 1)]
     added = [{"id": 4, "content": "<s>", "special": True}, {"id": 5, "content": "</s>", "special": True}]
     special = {"bos_token": "<s>", "eos_token": "</s>", "cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]"}
     parts = [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "</s>"}}]
@@ -559,7 +540,7 @@ def steps(folder):
 
     def write(what, model, more):
         write_folder(os.path.join(folder, what), config, there)
-        write_words(os.path.join(folder, what), {"model": model, **more}, special)
+        write_words(os.path.join(folder, what), model if isinstance(model, bytes) else {"model": model, **more}, special)
 
     for what, model, more, text, want in (
             ("nothing-around", bpe, {"pre_tokenizer": byte_level}, "ab", [2]),
@@ -568,6 +549,9 @@ def steps(folder):
             ("nfc", bpe, {"pre_tokenizer": byte_level, "normalizer": {"type": "NFC"}}, "ab", [2]),
             ("space-in-front", spm, {"normalizer": {"type": "Sequence", "normalizers": [prepend, replace]}}, "ab", [8]),
             ("no-space", spm, {"normalizer": replace}, "ab a", [7, 6]),
+            ("model", sentencepiece(scored, 2, prefix=1, single=0), {}, "ab  a", [1, 3, 6, 3, 7]),
+            ("model-no-space", sentencepiece(scored, 2, prefix=0, single=0), {}, "ab  a", [1, 6, 3, 7]),
+            ("model-scores", sentencepiece(scored, 1), {}, " ab  a ", [3, 6, 7]),
             ("cls-elsewhere", words, {"normalizer": bert, "pre_tokenizer": {"type": "BertPreTokenizer"}}, "Cats", [0, 3, 2, 1]),
             ("capitals", words, {"normalizer": {**bert, "lowercase": False}}, "Cats", [0, 5, 2, 1])):
         write(what, model, more)
@@ -583,7 +567,9 @@ def steps(folder):
             ("bpe-suffix", {**bpe, "end_of_word_suffix": "</w>"}, {"pre_tokenizer": byte_level}, "end_of_word_suffix"),
             ("bpe-roberta", bpe, {"pre_tokenizer": byte_level, "post_processor": {"type": "RobertaProcessing"}}, "'RobertaProcessing'"),
             ("spm-lower", spm, {"normalizer": {"type": "Lowercase"}}, "'Lowercase'"),
-            ("words-accents", words, {"normalizer": {**bert, "strip_accents": False}}, "strip_accents"),
+            ("model-spaces", sentencepiece(scored, 2, single=1), {}, "one space of several"),
+            ("model-map", sentencepiece(scored, 2, single=0, charsmap=b"x"), {}, "replaces characters"),
+            ("model-words", sentencepiece(scored, 3), {}, "whole words"), ("words-accents", words, {"normalizer": {**bert, "strip_accents": False}}, "strip_accents"),
             ("words-lower", words, {"normalizer": {"type": "Lowercase"}}, "'Lowercase'"),
             ("words-cut", words, {"normalizer": bert, "pre_tokenizer": {"type": "WhitespaceSplit"}}, "'WhitespaceSplit'"),
             ("score-strip", score, {"normalizer": {"type": "Strip"}}, "'Strip'"),

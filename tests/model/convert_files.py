@@ -100,12 +100,51 @@ def write_folder(folder, config, tensors, raw=None, words=False):
             json.dump(what, file)
 
 
+def sentencepiece(pieces, kind, **normalizer):
+    """tokenizer.model of pieces (text, score, type): 1 normal, 2 unknown, 3 control. kind 1: unigram, 2: BPE."""
+    def put(number, value):
+        if isinstance(value, float):
+            return bytes([number << 3 | 5]) + struct.pack("<f", value)
+        if isinstance(value, int):
+            return bytes([number << 3 & 127 | (128 if number > 15 else 0)] + ([number >> 4] if number > 15 else []) + [value])
+        return bytes([number << 3 | 2, len(value)]) + value
+    numbers = {"charsmap": 2, "prefix": 3, "single": 4}
+    body = b"".join(put(1, put(1, text.encode()) + put(2, float(score)) + put(3, which)) for text, score, which in pieces)
+    return body + put(2, put(3, kind)) + put(3, b"".join(put(numbers[name], value) for name, value in normalizer.items()))
+
+
 def write_words(folder, tokenizer, settings=None):
-    """Another tokenizer in a folder that is there."""
+    """Another tokenizer in a folder that is there: what tokenizer.json says, or the bytes of tokenizer.model."""
+    if isinstance(tokenizer, bytes):
+        os.remove(os.path.join(folder, "tokenizer.json"))
+        with open(os.path.join(folder, "tokenizer.model"), "wb") as file:
+            file.write(tokenizer)
+        tokenizer = None
     for name, content in (("tokenizer.json", tokenizer), ("tokenizer_config.json", settings)):
         if content is not None:
             with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
                 json.dump(content, file)
+
+
+def scaled(tensors, name, base):
+    """What GGUF keeps beside a matrix, in the matrix: these folders have no place for it."""
+    out = dict(tensors)
+    for full in tensors:
+        part, _, kind = full.rpartition(".")
+        if kind == "scale" and part + ".weight" in out:
+            ffn = ".ffn_" in full
+            if ffn and name not in ("llama", "qwen3", "qwen3moe"):
+                continue
+            for ending in (".weight", ".bias") if ffn and "exps" not in full else (".weight",):
+                if part + ending in out:
+                    shape, numbers = out[part + ending]
+                    each = len(numbers) // len(tensors[full][1])
+                    out[part + ending] = shape, array.array("f", (x * tensors[full][1][i // each] for i, x in enumerate(numbers)))
+        if full.endswith("ffn.act.scales"):
+            down = full.replace("ffn.act.scales", "ffn_down.weight")
+            shape, numbers = out[down]
+            out[down] = shape, array.array("f", (x / tensors[full][1][i % shape[1]] for i, x in enumerate(numbers)))
+    return {k: v for k, v in out.items() if k.endswith((".weight", ".bias"))}
 
 
 def turned(tensor):
