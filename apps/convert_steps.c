@@ -83,8 +83,6 @@ qn_status convert_pre(vocab *v) {
 
 /* ---- What stands before that: the normalizer */
 
-#define MARK "\xe2\x96\x81"
-
 static qn_status refuse_step(vocab *v, const char *place, const qn_file_value *type, const char *kind) {
     return qn_error_set(&v->c->error, QN_UNSUPPORTED, "tokenizer.json: %s '%.*s' is more than %s of GGUF can say", place,
                         (int)(type->bytes < 60 ? type->bytes : 60), type->text, kind);
@@ -94,7 +92,7 @@ static int becomes_mark(const vocab *v, const char *place) {
     char key[128];
     qn_file_value x;
     snprintf(key, sizeof key, "%scontent", place);
-    return convert_find_text(v->json, key, &x) && convert_is_text(&x, MARK);
+    return convert_find_text(v->json, key, &x) && convert_is_text(&x, CONVERT_MARK);
 }
 
 /* Six bits of base64, -1 for what is none. */
@@ -146,7 +144,7 @@ static qn_status take_step(vocab *v, const char *place, spaces *s) {
     if (convert_is_text(&type, "WhitespaceSplit")) return s->single = 1, QN_OK;
     if (convert_is_text(&type, "Prepend")) return s->prefix = 1, QN_OK;
     snprintf(key, sizeof key, "%sreplacement", place);
-    int marks = !convert_find_text(v->json, key, &x) || convert_is_text(&x, MARK);
+    int marks = !convert_find_text(v->json, key, &x) || convert_is_text(&x, CONVERT_MARK);
     if (marks && convert_is_text(&type, "Metaspace")) {
         snprintf(key, sizeof key, "%sprepend_scheme", place);
         s->prefix |= !convert_find_text(v->json, key, &x) || !convert_is_text(&x, "never");
@@ -200,7 +198,7 @@ static qn_status check_step(vocab *v, vocab_kind kind, const char *place) {
         becomes_mark(v, place))
         return QN_OK;
     snprintf(key, sizeof key, "%sprepend", place);
-    if (convert_is_text(&type, "Prepend") && convert_find_text(v->json, key, &x) && convert_is_text(&x, MARK))
+    if (convert_is_text(&type, "Prepend") && convert_find_text(v->json, key, &x) && convert_is_text(&x, CONVERT_MARK))
         return v->prefix = 1, QN_OK;
     return refuse_step(v, place, &type, "a sentencepiece vocabulary");
 }

@@ -185,6 +185,19 @@ static void put_special(vocab *v, const char *folder, vocab_kind kind) {
 
 /* ---- Putting the lists */
 
+/* The text of a token with spaces where it has the mark for them: those that users define are looked for before spaces become marks. */
+static void append_spaced(convert_bytes *list, const token *t) {
+    convert_bytes line = {0};
+    for (uint64_t i = 0; i < t->bytes; i++) {
+        int mark = t->bytes - i >= 3 && memcmp(t->text + i, CONVERT_MARK, 3) == 0;
+        convert_append(&line, mark ? " " : t->text + i, 1);
+        i += mark ? 2 : 0;
+    }
+    convert_append_text(list, line.at ? line.at : "", line.n);
+    list->failed |= line.failed;
+    free(line.at);
+}
+
 static qn_status put_lists(vocab *v, int with_scores) {
     convert_bytes lists[3] = {{0}};
     for (int64_t i = 0; i < v->n; i++) {
@@ -194,10 +207,12 @@ static qn_status put_lists(vocab *v, int with_scores) {
             snprintf(pad, sizeof pad, "[PAD%lld]", (long long)i);
             *t = (token){NULL, 0, with_scores ? -10000.0f : 0, UNUSED, 0};
             convert_append_text(&lists[0], pad, strlen(pad));
+        } else if (with_scores && t->type == USER_DEFINED) {
+            append_spaced(&lists[0], t);
         } else {
             uint64_t length = t->bytes + (t->marked ? 3 : 0);
             convert_append(&lists[0], &length, sizeof length);
-            convert_append(&lists[0], "\xe2\x96\x81", t->marked ? 3 : 0);
+            convert_append(&lists[0], CONVERT_MARK, t->marked ? 3 : 0);
             convert_append(&lists[0], t->text, t->bytes);
         }
         convert_append(&lists[1], &t->score, sizeof t->score);

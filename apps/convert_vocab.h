@@ -12,6 +12,8 @@ typedef enum vocab_kind {
     VOCAB_UNIGRAM
 } vocab_kind;
 
+#define CONVERT_MARK "\xe2\x96\x81" /* U+2581, which sentencepiece writes for a space */
+
 typedef struct token {
     const char *text;
     uint64_t bytes;

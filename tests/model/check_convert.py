@@ -551,6 +551,7 @@ def steps(folder):
             ("no-space", spm, {"normalizer": replace}, "ab a", [7, 6]),
             ("model", sentencepiece(scored, 2, prefix=1, single=0), {}, "ab  a", [1, 3, 6, 3, 7]),
             ("model-no-space", sentencepiece(scored, 2, prefix=0, single=0), {}, "ab  a", [1, 6, 3, 7]),
+            ("model-spaces-in-one", sentencepiece(scored + [("\u2581\u2581", 0, 4)], 2, prefix=0, single=0), {}, "ab  a", [1, 6, 8, 4]),
             ("model-scores", sentencepiece(scored, 1), {}, " ab  a ", [3, 6, 7]),
             ("cls-elsewhere", words, {"normalizer": bert, "pre_tokenizer": {"type": "BertPreTokenizer"}}, "Cats", [0, 3, 2, 1]),
             ("capitals", words, {"normalizer": {**bert, "lowercase": False}}, "Cats", [0, 5, 2, 1])):
