@@ -92,9 +92,10 @@ CALL(column) {
     return 1;
 }
 
-CALL(result_dtype) {
+/* What is added to a product may give another dtype than the product was rounded to: the fused op has one for both. */
+CALL(product_dtype) {
     UNUSED;
-    return give(result, root_of(m)->shape.dtype);
+    return m->n_nodes > 1 && give(result, m->g->values.at[m->g->nodes.at[m->node[1]].out].shape.dtype);
 }
 
 static int last_extent(const qn_match *m, const qn_rule_arg *arg, double *n) {
