@@ -90,6 +90,7 @@ static void attention_back_formula(qn_vjp_call *v, qn_op_tape *t, qn_val *out) {
     for (int i = Q; i <= V; i++) by[i] = qn_op_wide(v, v->src[i]);
     uint32_t dtype = qn_shape_of(v, by[Q]).dtype;
     by[3] = qn_e_cast(v, mask, dtype);
+    qn_op_tape_apart(v, 4, by);
     qn_val q = heads_first(v, by[Q], at->layout), k = heads_first(v, by[K], at->layout), w = heads_first(v, by[V], at->layout);
     qn_val s = scores(v, at, q, k, by[3]);
     if (g != QN_VAL_NONE) {
@@ -127,6 +128,7 @@ static void flash_attn_back_formula(qn_vjp_call *v, qn_op_tape *t, qn_val *out) 
                     v->n_src > 5 ? v->src[5] : QN_VAL_NONE};
     uint32_t dtype = qn_shape_of(v, by[Q]).dtype;
     for (int i = K; i <= V; i++) by[i] = qn_e_cast(v, by[i], dtype);
+    qn_op_tape_apart(v, 5, by);
     qn_val s = qn_e_scale(v, mul_mat(v, as4(v, by[K]), as4(v, by[Q])), (double)at->scale, 0);
     qn_attr_soft_max soft = qn_attr_soft_max_default();
     soft.max_bias = at->max_bias;

@@ -181,6 +181,7 @@ static qn_val gate_of(qn_vjp_call *v, qn_val u, qn_val w) {
 static void glu_back_formula(qn_vjp_call *v, qn_op_tape *t, qn_val *out) {
     const qn_attr_glu_back *at = v->attr;
     qn_val by[2] = {qn_op_wide(v, v->src[1]), v->n_src > 2 ? qn_op_wide(v, v->src[2]) : QN_VAL_NONE};
+    qn_op_tape_apart(v, 2, by);
     qn_val g = qn_op_wide(v, v->src[0]), u = by[0], w = by[1];
     if (w == QN_VAL_NONE) {
         qn_shape s = qn_shape_of(v, u);

@@ -56,7 +56,7 @@ static void add_to(const back *b, qn_vjp_call *v, qn_val value, qn_val more) {
     if (value == QN_VAL_NONE || more == QN_VAL_NONE) return;
     more = qn_e_cast(v, more, qn_shape_of(v, value).dtype);
     for (int i = 0; i < b->n_by; i++)
-        if (b->by[i] == value) { /* in two slots it is one value: the first gets all of it */
+        if (b->by[i] == value) { /* in two slots it is one value: the first gets all of it, unless they were set apart */
             add_up(v, &b->out[i], more);
             break;
         }
@@ -113,6 +113,15 @@ void qn_op_tape_back(qn_op_tape *t, qn_vjp_call *v, int n, const qn_val *of, con
     }
     for (int i = 0; i < n; i++) add_to(&b, v, of[i], up[i]);
     for (int k = b.steps - 1; k >= 0 && v->status == QN_OK; k--) visit(&b, v, k);
+}
+
+void qn_op_tape_apart(qn_vjp_call *v, int n, qn_val *by) {
+    for (int i = 0; i < n; i++) {
+        qn_val shared = by[i];
+        if (!is_among(shared, n - i - 1, by + i + 1)) continue;
+        for (int k = i; k < n; k++) /* the first as well: the others would be made of it */
+            if (by[k] == shared) by[k] = qn_e_like(v, shared, shared);
+    }
 }
 
 void qn_op_vjp_of_formula(qn_vjp_call *v, qn_op_formula formula) {

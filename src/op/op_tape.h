@@ -31,6 +31,9 @@ typedef struct qn_op_tape {
 void qn_op_tape_back(qn_op_tape *t, qn_vjp_call *v, int n, const qn_val *of, const qn_val *up, int n_by, const qn_val *by,
                      qn_val *out);
 
+/* Values that are one and the same become values of their own, before the formula: a walk by all of them gives each its part. */
+void qn_op_tape_apart(qn_vjp_call *v, int n, qn_val *by);
+
 /* Writes the outputs of the op that v is about, as a formula of its sources. */
 typedef void (*qn_op_formula)(qn_vjp_call *v, qn_op_tape *t, qn_val *out);
 /* A whole rule: the gradient of that formula for every source wanted. */

@@ -304,6 +304,55 @@ static void tangents_leave_no_scaffolding(void **state) {
     qn_graph_destroy(g);
 }
 
+/* A formula of the parts that several sources have in one result: a source that is there twice has the sum of both, and not twice
+ * the same part. */
+static qn_graph *second_order(int same, qn_val *wrt, qn_val *loss) {
+    qn_graph *g;
+    int64_t s[2] = {3, 4};
+    qn_val out[3], back[3];
+    assert_int_equal(qn_graph_create(0, &g), QN_OK);
+    wrt[0] = qn_graph_param(g, "u", QN_DTYPE_F32, 2, s);
+    wrt[1] = same ? wrt[0] : qn_graph_param(g, "w", QN_DTYPE_F32, 2, s);
+    wrt[2] = same ? wrt[0] : qn_graph_param(g, "r", QN_DTYPE_F32, 2, s);
+    qn_val gate[3] = {qn_graph_input(g, "g", QN_DTYPE_F32, 2, s), wrt[0], wrt[1]};
+    assert_int_equal(qn_graph_apply(g, QN_OP_glu_back, QN_GLU_swiglu, 3, gate, NULL, 2, out), QN_OK);
+    qn_val attend[4] = {wrt[0], wrt[1], wrt[2], out[0]};
+    assert_int_equal(qn_graph_apply(g, QN_OP_attention_back, 0, 4, attend, NULL, 3, back), QN_OK);
+    *loss = op1(g, QN_OP_sum, 0, op1(g, QN_OP_sqr, 0, back[1])); /* the part of the second alone */
+    return g;
+}
+
+static void run_second_order(int same, float *grad) {
+    qn_val wrt[3], loss, d[3];
+    float data[12], gs[12];
+    qn_graph *g = second_order(same, wrt, &loss);
+    qn_plan *p;
+    qn_error e;
+    int n = same ? 1 : 3;
+    assert_int_equal(qn_graph_grad(g, loss, n, wrt, d), QN_OK);
+    for (int i = 1; i < n; i++) d[0] = op2(g, QN_OP_add, d[0], d[i]);
+    qn_graph_output(g, op1(g, QN_OP_cumsum, 0, d[0]), "sums");
+    assert_int_equal(qn_plan_create(g, NULL, &p, &e), QN_OK);
+    for (int i = 0; i < 12; i++) {
+        data[i] = (float)(i % 5) / 3 - 0.6f;
+        gs[i] = (float)(i % 7) / 5 - 0.5f;
+    }
+    set(p, "g", 12, gs);
+    for (int i = 0; i < n; i++) set(p, (const char *[]){"u", "w", "r"}[i], 12, data);
+    assert_int_equal(qn_plan_run(p, NULL, &e), QN_OK);
+    memcpy(grad, output(p, "sums"), 12 * sizeof *grad);
+    qn_plan_destroy(p);
+    qn_graph_destroy(g);
+}
+
+static void a_value_in_two_places_has_two_parts(void **state) {
+    (void)state;
+    float apart[12], together[12];
+    run_second_order(0, apart);
+    run_second_order(1, together);
+    for (int i = 0; i < 12; i++) assert_float_equal(apart[i], together[i], 1e-5f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(checkpointing_keeps_the_bits_and_saves_memory),
@@ -313,6 +362,7 @@ int main(void) {
         cmocka_unit_test(questions_without_an_answer_say_why),
         cmocka_unit_test(a_param_is_not_derived_after_its_update),
         cmocka_unit_test(tangents_leave_no_scaffolding),
+        cmocka_unit_test(a_value_in_two_places_has_two_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
