@@ -223,7 +223,15 @@ qn_status qn_ref_dequant_matmul_back(const qn_call *c) {
 
 /* ---- Gradients: each is the other's, for its first source. */
 
+/* Whether a gradient is asked for that there is none of: weights are constants, and so is what they are decoded with. */
+static int wants_constants(qn_vjp_call *v) {
+    for (int i = SCALE; i <= GLOBAL; i++)
+        if (v->want[i]) qn_vjp_refuse(v, i, "weights that are decoded on the way are constants");
+    return v->status != QN_OK;
+}
+
 void qn_vjp_dequant_matmul(qn_vjp_call *v) {
+    if (wants_constants(v)) return;
     const qn_attr_dequant_matmul *from = v->attr;
     qn_attr_dequant_matmul_back at = qn_attr_dequant_matmul_back_default();
     qn_shape x = qn_shape_of(v, v->src[0]);
@@ -235,6 +243,7 @@ void qn_vjp_dequant_matmul(qn_vjp_call *v) {
 }
 
 void qn_vjp_dequant_matmul_back(qn_vjp_call *v) {
+    if (wants_constants(v)) return;
     const qn_attr_dequant_matmul_back *from = v->attr;
     qn_attr_dequant_matmul at = qn_attr_dequant_matmul_default();
     qn_val src[5] = {v->grad[0], v->src[W], v->src[SCALE], v->src[ZERO], v->src[GLOBAL]};

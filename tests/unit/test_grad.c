@@ -353,6 +353,23 @@ static void a_value_in_two_places_has_two_parts(void **state) {
     for (int i = 0; i < 12; i++) assert_float_equal(apart[i], together[i], 1e-5f);
 }
 
+static void constants_of_weights_have_no_gradient(void **state) {
+    (void)state;
+    qn_graph *g;
+    qn_error e;
+    int64_t x[2] = {2, 32}, w[2] = {32, 3}, s[2] = {1, 3};
+    qn_val d;
+    assert_int_equal(qn_graph_create(0, &g), QN_OK);
+    qn_val src[3] = {qn_graph_input(g, "x", QN_DTYPE_F32, 2, x), qn_graph_param(g, "w", QN_DTYPE_I8, 2, w),
+                     qn_graph_param(g, "s", QN_DTYPE_F32, 2, s)};
+    qn_val loss = op1(g, QN_OP_sum, 0, qn_graph_op(g, QN_OP_dequant_matmul, 0, 3, src, NULL));
+    assert_int_equal(qn_graph_grad(g, loss, 1, &src[0], &d), QN_OK);
+    assert_int_equal(qn_graph_grad(g, loss, 1, &src[2], &d), QN_UNSUPPORTED);
+    qn_graph_error(g, &e);
+    assert_non_null(strstr(e.text, "dequant_matmul has no gradient for scale"));
+    qn_graph_destroy(g);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(checkpointing_keeps_the_bits_and_saves_memory),
@@ -363,6 +380,7 @@ int main(void) {
         cmocka_unit_test(a_param_is_not_derived_after_its_update),
         cmocka_unit_test(tangents_leave_no_scaffolding),
         cmocka_unit_test(a_value_in_two_places_has_two_parts),
+        cmocka_unit_test(constants_of_weights_have_no_gradient),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
