@@ -242,7 +242,11 @@ static void route_formula(qn_vjp_call *v, qn_op_tape *t, qn_val *out) {
         w = at->score == SIGMOID ? qn_e_unary(v, QN_UNARY_sigmoid, x) : qn_emit1(v, QN_OP_softmax, 0, NULL, x);
         w = qn_emit2(v, QN_OP_gather_along, 0, NULL, w, ids);
     }
-    qn_val scale = v->src[2] == QN_VAL_NONE ? QN_VAL_NONE : qn_emit2(v, QN_OP_gather, 0, NULL, v->src[2], ids);
+    qn_val scale = v->src[2];
+    if (scale != QN_VAL_NONE) {
+        qn_shape s = qn_shape_of(v, scale); /* one axis counts, those before it are 1 */
+        scale = qn_emit2(v, QN_OP_gather, 0, NULL, qn_e_reshape(v, scale, 1, &s.d[s.rank - 1]), ids);
+    }
     if (scale != QN_VAL_NONE && at->scale_first) w = arith(v, QN_ARITH_mul, w, scale);
     if (at->renorm) w = arith(v, QN_ARITH_div, w, qn_e_sum_rows(v, w));
     if (scale != QN_VAL_NONE && !at->scale_first) w = arith(v, QN_ARITH_mul, w, scale);

@@ -80,7 +80,8 @@ static void softmax_back_formula(qn_vjp_call *v, qn_op_tape *t, qn_val *out) {
     qn_shape s = qn_shape_of(v, v->src[0]);
     const rows_form f = form_of(s, 1u << qn_op_axis(((const qn_attr_softmax_back *)v->attr)->axis, s.rank));
     if (f.flat[0] == 0 || f.flat[1] == 0) return;
-    qn_val g = to_rows(v, &f, qn_op_wide(v, v->src[0])), y = to_rows(v, &f, qn_op_wide(v, v->src[1]));
+    qn_val g = to_rows(v, &f, qn_op_wide(v, v->src[0]));
+    qn_val y = to_rows(v, &f, qn_op_wide(v, qn_e_like(v, v->src[1], v->src[0]))); /* axes of 1 in front do not count */
     out[0] = from_rows(v, &f, qn_e_mul(v, y, qn_e_sub(v, g, qn_e_sum_rows(v, qn_e_mul(v, g, y)))));
 }
 
@@ -115,7 +116,8 @@ static void scan_back_formula(qn_vjp_call *v, qn_op_tape *t, qn_val *out) {
     qn_shape s = qn_shape_of(v, v->src[1]);
     const rows_form f = form_of(s, 1u << qn_op_axis(at->axis, s.rank));
     if (f.flat[0] == 0 || f.flat[1] == 0) return;
-    qn_val g = to_rows(v, &f, qn_op_wide(v, v->src[0])), x = to_rows(v, &f, qn_op_wide(v, v->src[1]));
+    qn_val g = to_rows(v, &f, qn_op_wide(v, qn_e_like(v, v->src[0], v->src[1]))); /* axes of 1 in front do not count */
+    qn_val x = to_rows(v, &f, qn_op_wide(v, v->src[1]));
     qn_val dx = v->subop == QN_SCAN_prod ? product_back(v, &f, g, x) : scan_rows(v, g, 0, !at->reverse, at->exclusive);
     out[0] = from_rows(v, &f, dx);
 }
