@@ -109,11 +109,11 @@ QN_API qn_status qn_plan_lend(qn_plan *plan, const char *name, const qn_tensor *
 QN_API qn_status qn_plan_run(qn_plan *plan, qn_context *context, qn_error *error);
 /* From any thread: the run in progress, if there is one, stops before its next step with QN_CANCELLED. */
 QN_API void qn_plan_cancel(qn_plan *plan);
-/* A view of an output by name, good until the next run. */
+/* A view of an output by name, dense, good until the next run. */
 QN_API qn_status qn_plan_output(const qn_plan *plan, const char *name, qn_tensor *tensor, qn_error *error);
 /* Leaves an output on the device: it is not read back after a run. qn_plan_read fetches some of it when wanted. */
 QN_API qn_status qn_plan_keep(qn_plan *plan, const char *output, qn_error *error);
-/* `bytes` bytes of a dense output from `offset` on, wherever it is. */
+/* `bytes` bytes of an output from `offset` on, wherever it is. */
 QN_API qn_status qn_plan_read(qn_plan *plan, const char *output, uint64_t offset, void *to, uint64_t bytes, qn_error *error);
 /* Makes what an output holds the next run's input, without leaving the plan or its device: state carried from run to run. Both must have
  * the same extents in every run. The output may be an input itself; inputs that are updated in place cannot be fed to each other in a

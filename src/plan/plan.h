@@ -97,8 +97,8 @@ typedef struct qn_schedule {
 
 /* A node's request over descriptors of all values of its graph. */
 qn_request qn_plan_request(const qn_graph *g, const qn_ir_node *n, const qn_tensor *tensors);
-/* A copy of the graph with the copies its layouts need. */
-qn_status qn_plan_relayout(const qn_graph *from, qn_graph **to, int32_t *copies, qn_error *error);
+/* A copy of the graph with the copies its layouts need; outputs are dense, but for a body's, which are copied where they go. */
+qn_status qn_plan_relayout(const qn_graph *from, int is_body, qn_graph **to, int32_t *copies, qn_error *error);
 /* Chooses storage: views, in place, lifetimes. */
 qn_status qn_plan_assign(qn_schedule *p, qn_error *error);
 /* Gives every root in the arena its offset; sets arena_bytes and lower_bound. */

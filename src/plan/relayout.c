@@ -107,11 +107,26 @@ static qn_status relayout_node(qn_rebuild *r, int32_t node) {
     return QN_OK;
 }
 
-qn_status qn_plan_relayout(const qn_graph *from, qn_graph **to, int32_t *copies, qn_error *error) {
+/* Whoever asked for an output reads it row by row, or feeds it to an input: what is a strided view has a copy. A copy that the graph
+ * had there is gone by now, because to passes a value has no layout. */
+static qn_status copy_outputs(qn_graph *g, layouts *l) {
+    for (size_t i = 0; i < g->outputs.n; i++) {
+        qn_val v = g->outputs.at[i].value;
+        if ((size_t)v >= l->of.n || qn_tensor_is_contiguous(&l->of.at[v])) continue; /* leaves behind the last node are dense */
+        qn_val copy = qn_graph_op(g, QN_OP_cont, 0, 1, &v, NULL);
+        if (copy == QN_VAL_NONE) return g->error.status;
+        g->outputs.at[i].value = copy;
+        l->copies++;
+    }
+    return QN_OK;
+}
+
+qn_status qn_plan_relayout(const qn_graph *from, int is_body, qn_graph **to, int32_t *copies, qn_error *error) {
     static const int64_t none[1] = {0};
     layouts l;
     memset(&l, 0, sizeof l);
     QN_TRY(qn_ir_rebuild(from, none, relayout_node, &l, to, error));
+    if (!is_body && copy_outputs(*to, &l) != QN_OK) return qn_graph_error(*to, error);
     *copies = l.copies;
     return QN_OK;
 }

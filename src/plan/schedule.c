@@ -186,7 +186,7 @@ static qn_status make_graph(qn_schedule *p, const qn_graph *graph, const qn_sche
     }
     qn_status status = qn_graph_bind(graph, o->symbols, &bound, error);
     if (status == QN_OK && !(o->flags & QN_PLAN_NO_PASSES)) status = qn_graph_optimise(bound, &passes, &better, error);
-    if (status == QN_OK) status = qn_plan_relayout(better ? better : bound, &p->graph, &p->totals.n_copies, error);
+    if (status == QN_OK) status = qn_plan_relayout(better ? better : bound, o->is_body, &p->graph, &p->totals.n_copies, error);
     for (size_t k = 0; better && status == QN_OK && k < better->nodes.n;
          k++) /* those of the layout pass; the others are rewritten */
         p->totals.n_copies += better->nodes.at[k].op == QN_OP_cont;

@@ -385,6 +385,37 @@ static void states_cannot_be_fed_in_a_circle(void **state) {
     qn_graph_destroy(g);
 }
 
+/* Passes see through copies, and layouts come after them: an output is dense all the same, and can be fed. */
+static void an_output_that_is_a_strided_view_has_a_copy(void **state) {
+    (void)state;
+    for (uint32_t flags = 0; flags <= QN_PLAN_NO_PASSES; flags++) {
+        qn_graph *g;
+        qn_plan *p;
+        qn_error e;
+        qn_plan_options o = {.size = sizeof o, .flags = flags};
+        qn_plan_totals t = {.size = sizeof t};
+        int64_t square[2] = {2, 2};
+        float x[4] = {1, 2, 3, 4}, want[4] = {4, 8, 12, 16}, got[4] = {0};
+        assert_int_equal(qn_graph_create(0, &g), QN_OK);
+        qn_val a = qn_graph_input(g, "a", QN_DTYPE_F32, 2, square);
+        qn_val twice = qn_graph_op(g, QN_OP_add, 0, 2, (qn_val[]){a, a}, NULL);
+        qn_val turned = qn_graph_op(g, QN_OP_transpose, 0, 1, &twice, NULL);
+        qn_graph_output(g, qn_graph_op(g, QN_OP_cont, 0, 1, &turned, NULL), "turned");
+        qn_graph_output(g, turned, "view");
+        assert_int_equal(qn_plan_create(g, &o, &p, &e), QN_OK);
+        assert_int_equal(qn_plan_feed(p, "turned", "a", &e), QN_OK);
+        set(p, "a", 2, square, x, sizeof x);
+        for (int i = 0; i < 2; i++) assert_int_equal(qn_plan_run(p, NULL, &e), QN_OK);
+        assert_memory_equal(output(p, "view"), want, sizeof want);
+        assert_int_equal(qn_plan_read(p, "turned", 0, got, sizeof got, &e), QN_OK);
+        assert_memory_equal(got, want, sizeof want);
+        qn_plan_describe(p, &t);
+        assert_true(t.n_copies >= 1);
+        qn_plan_destroy(p);
+        qn_graph_destroy(g);
+    }
+}
+
 static void a_feed_of_other_extents_is_refused(void **state) {
     (void)state;
     qn_graph *g;
@@ -515,6 +546,7 @@ int main(void) {
         cmocka_unit_test(state_is_fed_back_from_run_to_run),
         cmocka_unit_test(fed_inputs_may_be_outputs),
         cmocka_unit_test(states_cannot_be_fed_in_a_circle),
+        cmocka_unit_test(an_output_that_is_a_strided_view_has_a_copy),
         cmocka_unit_test(a_feed_of_other_extents_is_refused),
         cmocka_unit_test(bad_index_is_found_before_it_is_used),
         cmocka_unit_test(symbols_are_bound_when_planning),
