@@ -196,6 +196,9 @@ static qn_status run_one(const pass *p, const qn_graph *from, const qn_pass_opti
         qn_graph_destroy(*to);
         *to = NULL;
         if (status == QN_NO_MEMORY) return qn_error_set(error, status, "pass %s: %s", p->name, fault);
+        char before[200] = "";
+        if (qn_graph_verify(from, keep_first, before) == QN_INVALID) /* it is not the pass's fault */
+            return qn_error_set(error, QN_INVALID, "the graph is not sound: %s", before);
         return qn_error_set(error, QN_UNEXPECTED, "pass %s made a graph that is not sound: %s", p->name, fault);
     }
     if (o->done)

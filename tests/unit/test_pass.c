@@ -389,6 +389,19 @@ static void bad_options_are_refused(void **state) {
     qn_graph_destroy(g);
 }
 
+static void a_graph_with_a_fault_is_not_blamed_on_a_pass(void **state) {
+    (void)state;
+    static const char text[] = "quern graph 1\nparam %w f32[4]\ninput %g f32[4]\nconst %c f32[1] = 2\n%a = accumulate %w %g\n"
+                               "%b = mul %w %c\noutput %a \"a\"\noutput %b \"b\"\n";
+    qn_pass_options o = {.size = sizeof o, .flags = QN_PASS_VERIFY};
+    qn_graph *g = parse(text, strlen(text), "read after an update"), *better;
+    qn_error error;
+    assert_int_equal(qn_graph_optimise(g, &o, &better, &error), QN_INVALID);
+    assert_string_equal(error.text,
+                        "the graph is not sound: node 1: mul: value 0 is read after node 0, accumulate, has updated it in place");
+    qn_graph_destroy(g);
+}
+
 /* What is made of several nodes goes by the label of the one in whose place it stands or, when that has none, of another. */
 static void labels_outlive_fusion(void **state) {
     (void)state;
@@ -470,6 +483,7 @@ int main(void) {
                                        cmocka_unit_test(changes_can_be_limited),
                                        cmocka_unit_test(passes_can_be_named_and_skipped),
                                        cmocka_unit_test(bad_options_are_refused),
+                                       cmocka_unit_test(a_graph_with_a_fault_is_not_blamed_on_a_pass),
                                        cmocka_unit_test(labels_outlive_fusion),
                                        cmocka_unit_test(fusion_makes_nothing_that_has_no_kernel),
                                        cmocka_unit_test(graphs_with_symbols_are_optimised)};
