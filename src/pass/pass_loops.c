@@ -177,6 +177,28 @@ static int is_next(step *s, qn_val next) {
 
 /* ---- The loop */
 
+/* The source of the loop behind an input of its body. */
+static qn_val source_of(const qn_graph *g, const qn_ir_node *n, const step *s, int role) {
+    int which = 0;
+    for (qn_val v = 0; v < s->role[role]; v++) which += s->g->values.at[v].kind == QN_VALUE_INPUT;
+    return qn_ir_sources(g, n)[which];
+}
+
+/* Whether a value is an exponential or the like, seen through views, or a number: of anything else there may be no logarithm. */
+static int is_never_negative(const qn_graph *g, qn_val v) {
+    double number;
+    if (qn_pass_splat(g, v, &number)) return number >= 0;
+    while (g->values.at[v].node >= 0) {
+        const qn_ir_node *n = &g->nodes.at[g->values.at[v].node];
+        int f = n->subop;
+        if (n->op == QN_OP_unary)
+            return f == QN_UNARY_exp || f == QN_UNARY_sigmoid || f == QN_UNARY_hardsigmoid || f == QN_UNARY_abs;
+        if (!qn_op_describe(n->op)->is_view && n->op != QN_OP_cont) return 0;
+        v = qn_ir_sources(g, n)[0];
+    }
+    return 0;
+}
+
 /* NULL and the step, or why the loop is none. Sources are the state and five that are cut along time; outputs the last state and what
  * was read. */
 static const char *read_step(const qn_graph *g, const qn_ir_node *n, step *s) {
@@ -200,6 +222,7 @@ static const char *read_step(const qn_graph *g, const qn_ir_node *n, step *s) {
     qn_val next = body->outputs.at[0].value, y = unscaled(s, body->outputs.at[1].value, &s->scale);
     if (!is_next(s, next) || !is_read(s, y, next, Q, 1) || !(is_flat(s, bare(s, y), s->v) || is_shaped(s, bare(s, y), s->v, 1)))
         return "another body than a delta rule has";
+    if (s->decay_form == IS_ITSELF && !is_never_negative(g, source_of(g, n, s, DECAY))) return "a decay that may be below zero";
     return NULL;
 }
 
@@ -215,11 +238,9 @@ static qn_val reshaped(qn_graph *g, qn_val v, int rank, const int64_t *d) {
     return qn_graph_op(g, QN_OP_reshape, 0, 1, &v, &at);
 }
 
-/* The source of the loop behind an input of its body, as [1, T, heads, ..]. */
+/* What the loop has for a role, as [1, T, heads, ..]. */
 static qn_val over_time(const qn_rebuild *r, const qn_ir_node *n, const step *s, int role, int64_t last) {
-    int which = 0;
-    for (qn_val v = 0; v < s->role[role]; v++) which += s->g->values.at[v].kind == QN_VALUE_INPUT;
-    qn_val x = r->map[qn_ir_sources(r->from, n)[which]];
+    qn_val x = r->map[source_of(r->from, n, s, role)];
     int64_t d[4] = {1, r->to->values.at[x].shape.d[0], s->heads, last};
     if (role == DECAY && s->decay_form == IS_ITSELF) x = qn_graph_op(r->to, QN_OP_log, 0, 1, &x, NULL);
     if (role == DECAY && s->decay_form == IS_MINUS_LOG) x = qn_graph_op(r->to, QN_OP_unary, QN_UNARY_neg, 1, &x, NULL);
