@@ -289,8 +289,8 @@ static qn_val first_total(qn_vjp_call *v, qn_val of) {
 static void pass_scan_sources(qn_vjp_call *v, scan_reverse *s, making *m, qn_attr_scan_loop *at) {
     const qn_scan_parts *p = &s->p;
     int end = p->n_carry + p->n_xs, any = 0;
-    for (int i = 0; i < p->n_carry; i++)
-        if (s->want[i]) pass_in(m, s->d.seed[i], v->grad[i] != QN_VAL_NONE ? v->grad[i] : qn_e_zeros(v, v->dst[i]));
+    for (int i = 0; i < p->n_carry; i++) /* results at the end may have been left off: the source has the shape as well */
+        if (s->want[i]) pass_in(m, s->d.seed[i], v->grad[i] != QN_VAL_NONE ? v->grad[i] : qn_e_zeros(v, v->src[i]));
     for (int i = end; i < end + p->n_shared; i++)
         if (s->want[i]) pass_in(m, s->total[i], first_total(v, v->src[i]));
     at->n_carry = m->n_src;

@@ -330,6 +330,28 @@ static void many_carries_and_their_gradient_fit(void **state) {
     qn_graph_destroy(g);
 }
 
+static void results_that_are_left_off_have_no_say(void **state) {
+    (void)state;
+    qn_graph *g = parse("quern graph 1\n"
+                        "input %a f64[3]\n"
+                        "input %b f64[3]\n"
+                        "input %x f64[4, 3]\n"
+                        "%last = scan_loop %a %b %x {n_carry=2, n_xs=1, body={\n"
+                        "input %a f64[3]\n"
+                        "input %b f64[3]\n"
+                        "input %x f64[3]\n"
+                        "%1 = mul %a %x\n"
+                        "%2 = add %1 %b\n"
+                        "%3 = unary.tanh %2\n"
+                        "output %3 \"a\"\n"
+                        "output %1 \"b\"\n"
+                        "}}\n"
+                        "%loss = sum %last\n"
+                        "output %loss \"loss\"\n");
+    check_gradients(g);
+    qn_graph_destroy(g);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_loops_are_what_they_are_unrolled),
@@ -340,6 +362,7 @@ int main(void) {
         cmocka_unit_test(gradient_through_nested_bodies),
         cmocka_unit_test(sums_over_trips_do_not_round_in_half),
         cmocka_unit_test(many_carries_and_their_gradient_fit),
+        cmocka_unit_test(results_that_are_left_off_have_no_say),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
