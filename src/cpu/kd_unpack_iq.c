@@ -46,9 +46,9 @@ INLINE void mxfp4(const uint8_t *p, int b, int v, qn_quant_chunk *to) {
 }
 UNPACK(mxfp4, 32, 17, 32, 0, 0)
 
-/* Half of an unsigned float of 4 exponent and 3 mantissa bits; all ones is 0. */
+/* Half of an unsigned float of 4 exponent and 3 mantissa bits; 0x7f is 0, 0xff a number. */
 INLINE vf half_e4m3(vu x) {
-    vu e = x >> 3 & 15u, m = x & 7u, none = (vu)((x & 127u) == 127u), low = (vu)(e == 0u);
+    vu e = x >> 3 & 15u, m = x & 7u, none = (vu)(x == 127u), low = (vu)(e == 0u);
     vi normal = (vi)((e + 119u) << 23 | m << 20), small = vi_bits(vf_from_i((vi)m) * vf_set1(0x1p-10f));
     return vf_of_bits(((normal & ~(vi)low) | (small & (vi)low)) & ~(vi)none);
 }

@@ -10,9 +10,10 @@ static const int8_t fp4_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4
 /* 2^(e - 128); the two lowest are subnormal in f32. */
 static float mx_scale(uint8_t e) { return e < 2 ? qn_bits_to_f32(0x00200000u << e) : qn_bits_to_f32((uint32_t)(e - 1) << 23); }
 
+/* The scale has no sign: of a byte's upper bit only the test for what is no number takes notice. */
 static float nv_scale(uint8_t code) {
     int exponent = (code >> 3) & 15, mantissa = code & 7;
-    if ((code & 0x7f) == 0x7f) return 0.0f;
+    if (code == 0x7f) return 0.0f;
     float value = exponent == 0 ? (float)mantissa * 0x1p-9f
                                 : (1.0f + (float)mantissa / 8.0f) * (float)qn_power_of_two(exponent - 7);
     return 0.5f * value;

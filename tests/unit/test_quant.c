@@ -296,6 +296,23 @@ static void test_decode_of_random_bytes(void **state) {
     }
 }
 
+/* The format's decoders take a scale of 0x7f for 0, and of a scale with the upper bit set what is below it. */
+static void test_scales_of_nvfp4(void **state) {
+    static const struct {
+        uint8_t code;
+        float six; /* what the largest element is under it */
+    } scales[] = {{0x00, 0.0f}, {0x01, 6 * 0x1p-9f}, {0x38, 6.0f}, {0x7e, 2688.0f},
+                  {0x7f, 0.0f}, {0x80, 0.0f},        {0xb8, 6.0f}, {0xff, 2880.0f}};
+    (void)state;
+    for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++) {
+        uint8_t block[36] = {scales[i].code};
+        float out[64];
+        memset(block + 4, 0x77, sizeof block - 4);
+        qn_tensor_block_codec(QN_DTYPE_NVFP4)->decode(block, 1, out);
+        assert_true(out[0] == scales[i].six);
+    }
+}
+
 /* ---- Half precision ---------------------------------------------------------------------------------------------- */
 
 /* A 16-bit format by its fraction bits and lowest exponent, and the value of a code in it by the definition. */
@@ -407,6 +424,7 @@ int main(void) {
         cmocka_unit_test(test_hostile_floats),
         cmocka_unit_test(test_codes_do_not_depend_on_magnitude),
         cmocka_unit_test(test_decode_of_random_bytes),
+        cmocka_unit_test(test_scales_of_nvfp4),
         cmocka_unit_test(test_all_halves_round_trip),
         cmocka_unit_test(test_ties),
         cmocka_unit_test(test_random_roundings),
