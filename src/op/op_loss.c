@@ -44,14 +44,15 @@ qn_status qn_infer_kl_loss(qn_infer_call *c) { return qn_infer_cross_entropy_los
 
 /* ---- References */
 
-/* Sum over a row of labels times log softmax. */
+/* Sum over a row of labels times log softmax. What has no label has no part in it: its logit may be -Inf, as a mask leaves it. */
 static double row_likelihood(const qn_tensor *x, const char *x_row, const qn_tensor *labels, const char *l_row, int64_t n) {
     double logit[QN_RUN], label[QN_RUN], total = qn_op_row_log_sum(x, x_row, n), sum = 0;
     for (int64_t first = 0; first < n; first += QN_RUN) {
         int64_t some = qn_some(n, first);
         qn_load_row(x, x_row, first, some, logit);
         qn_load_row(labels, l_row, first, some, label);
-        for (int64_t i = 0; i < some; i++) sum += label[i] * (logit[i] - total);
+        for (int64_t i = 0; i < some; i++)
+            if (label[i] != 0) sum += label[i] * (logit[i] - total);
     }
     return sum;
 }

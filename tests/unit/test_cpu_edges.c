@@ -327,6 +327,21 @@ static void check_scores_without_digits(void) {
     }
 }
 
+/* A logit that a mask left at -Inf says nothing where it has no label; where it has one the loss is infinite. */
+static void check_masked_logits(void) {
+    for (int k = 0; k < 2; k++) {
+        qn_tensor x = drawn(0, SHAPE(3, 37)), labels = drawn(1, SHAPE(3, 37)), y = tensor(got, SHAPE(1));
+        for (int i = 0; i < 3 * 37; i++)
+            if (i % 5 == 0) source[0][i] = -INFINITY, source[1][i] = 0;
+            else source[1][i] = fabsf(source[1][i]);
+        source[1][10] = (float)k;
+        COMPARE(cross_entropy_loss, 0, NULL, y, &x, &labels);
+        assert_true(k ? isinf(want[0]) : isfinite(want[0]));
+        qn_tensor g = drawn(2, SHAPE(1));
+        COMPARE(cross_entropy_loss_back, 0, NULL, tensor(got, SHAPE(3, 37)), &g, &x, &labels);
+    }
+}
+
 static void rows_of_nearly_one_number_are_numbers(void **unused) {
     (void)unused;
     each_level_and_thread(check_nearly_one_number);
@@ -339,14 +354,24 @@ static void large_scores_leave_their_highest(void **unused) {
     (void)unused;
     each_level_and_thread(check_scores_without_digits);
 }
+static void masked_logits_without_a_label_say_nothing(void **unused) {
+    (void)unused;
+    each_level_and_thread(check_masked_logits);
+}
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(convolutions_add_nothing_beside_an_image), cmocka_unit_test(rows_without_a_number_are_nan),
-        cmocka_unit_test(shares_too_small_for_floats_count),        cmocka_unit_test(infinite_sinks_have_no_share),
-        cmocka_unit_test(gates_are_those_of_the_reference),         cmocka_unit_test(infinite_weights_of_a_channel_are_infinite),
-        cmocka_unit_test(what_went_nowhere_comes_back_as_nothing),  cmocka_unit_test(rows_of_nearly_one_number_are_numbers),
-        cmocka_unit_test(floors_of_lengths_are_constant),           cmocka_unit_test(large_scores_leave_their_highest),
+        cmocka_unit_test(convolutions_add_nothing_beside_an_image),
+        cmocka_unit_test(rows_without_a_number_are_nan),
+        cmocka_unit_test(shares_too_small_for_floats_count),
+        cmocka_unit_test(infinite_sinks_have_no_share),
+        cmocka_unit_test(gates_are_those_of_the_reference),
+        cmocka_unit_test(infinite_weights_of_a_channel_are_infinite),
+        cmocka_unit_test(what_went_nowhere_comes_back_as_nothing),
+        cmocka_unit_test(rows_of_nearly_one_number_are_numbers),
+        cmocka_unit_test(floors_of_lengths_are_constant),
+        cmocka_unit_test(large_scores_leave_their_highest),
+        cmocka_unit_test(masked_logits_without_a_label_say_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

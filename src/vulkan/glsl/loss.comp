@@ -17,8 +17,8 @@ void main() {
     float total = top + log(row_sum(sum));
     for (uint i = lane; i < n; i += 256) {
         float label = load(TYPE_B, push.b, labels + int64_t(i) * push.sb[0]);
-        if (FN == 0) likelihood += label * (load(TYPE_A, push.a, x + int64_t(i) * push.sa[0]) - total);
-        else mass += label;
+        if (FN != 0) mass += label;
+        else if (label != 0.0) likelihood += label * (load(TYPE_A, push.a, x + int64_t(i) * push.sa[0]) - total);
     }
     if (FN == 0) {
         likelihood = row_sum(likelihood);
