@@ -68,12 +68,13 @@ static float base_of(float top) { return top == -INFINITY ? 0 : top; }
 enum { PIECE = 1024, PIECES = 256, RUN = 4096, ASIDE = 4096, AHEAD = 2048 };
 
 /* A row that waits to be written, while the one behind it is read: where it will be, if there is one, and whether it goes there past the
- * caches; what it is made of. That is weights kept aside, of which it is a share, or for logarithms scores, of which something is taken
- * away. */
+ * caches; what it is made of. That is weights kept aside, of which it is a share, or for logarithms scores, of which the highest is taken
+ * away and then the share: their sum would be rounded to the scores' digits. */
 typedef struct waiting {
     char *y;
     const char *from;
     int past;
+    float top;
 } waiting;
 
 /* What goes along from piece to piece: the highest score of the one at hand, what is known of its row's pieces, and a row before, whose
@@ -99,7 +100,7 @@ static piece piece_from(const walk *w, const scores *r, int64_t first) {
 }
 
 QN_INLINE void put_waiting(uint32_t dtype, int log, waiting w, int64_t i, vf share) {
-    vf v = log ? qn_lanes(dtype, w.from, i) - share : qn_lanes(QN_DTYPE_F32, w.from, i) * share;
+    vf v = log ? qn_lanes(dtype, w.from, i) - vf_set1(w.top) - share : qn_lanes(QN_DTYPE_F32, w.from, i) * share;
     if (w.past) qn_past_lanes(dtype, w.y, i, v);
     else {
         qn_far_ask(w.y + i * qn_float_bytes(dtype) + QN_FAR_AHEAD);
@@ -108,12 +109,12 @@ QN_INLINE void put_waiting(uint32_t dtype, int log, waiting w, int64_t i, vf sha
 }
 QN_INLINE void put_waiting_some(uint32_t dtype, int log, waiting w, int64_t i, vf share, int n) {
     if (n == VF_N) put_waiting(dtype, log, w, i, share);
-    else if (log) qn_lanes_put_some(dtype, w.y, i, qn_lanes_some(dtype, w.from, i, n) - share, n);
+    else if (log) qn_lanes_put_some(dtype, w.y, i, qn_lanes_some(dtype, w.from, i, n) - vf_set1(w.top) - share, n);
     else qn_lanes_put_some(dtype, w.y, i, qn_lanes_some(QN_DTYPE_F32, w.from, i, n) * share, n);
 }
-static void wait_for(uint32_t dtype, walk *w, const scores *r, char *y, const void *from) {
+static void wait_for(uint32_t dtype, walk *w, const scores *r, char *y, const void *from, float top) {
     int whole = r->n % VF_N == 0 && (int64_t)(uintptr_t)y % (VF_N * qn_float_bytes(dtype)) == 0;
-    w->wait = (waiting){y, from, w->past && whole};
+    w->wait = (waiting){y, from, w->past && whole, top};
 }
 
 /* Of a run: sums of weights, the highest scores of the piece behind, and how far that was read. */
@@ -148,7 +149,8 @@ QN_INLINE int64_t weigh_pairs(uint32_t dtype, int log, int form, const piece *p,
  * is read to find its highest score and that of the row before is written, so that memory does not rest. */
 QN_INLINE double weigh(uint32_t dtype, int log, int form, piece p, piece next, walk *w, vf share, float *to) {
     const vf t = vf_set1(base_of(w->top)), none = vf_set1(-INFINITY);
-    const waiting before = w->wait, far = {before.y, before.from, 0}, past = {before.y, before.from, 1}, no = {NULL, NULL, 0};
+    const waiting before = w->wait, no = {NULL, NULL, 0, 0};
+    const waiting far = {before.y, before.from, 0, before.top}, past = {before.y, before.from, 1, before.top};
     found f = {vf_zero(), vf_zero(), none, none, next.first};
     double sum = 0;
     for (int64_t first = p.first; first < p.end; first += RUN) {
@@ -224,7 +226,7 @@ QN_INLINE void soft_max_row(uint32_t dtype, int form, const scores *r, const sco
         double part = sum == 0 ? 0 : 1 / sum;
         for (int k = 0; k < count; k++) w->share[k] = (float)((double)w->share[k] * part);
     }
-    if (to == w->aside) wait_for(dtype, w, r, y, to);
+    if (to == w->aside) wait_for(dtype, w, r, y, to, 0);
     else finish_long(dtype, form, r, w, y);
 }
 
@@ -249,9 +251,9 @@ QN_INLINE void log_row(uint32_t dtype, const scores *r, const scores *behind, wa
     float most = -INFINITY;
     int count = weigh_row(dtype, 1, ORDERED, r, behind, w, NULL);
     double sum = total_of(w, count, &most);
-    float whole = sum == 0 ? 0 : (float)((double)most + log(sum)); /* a row of nothing but -Inf stays as it is */
-    for (int k = 0; k < count; k++) w->share[k] = whole;
-    wait_for(dtype, w, r, y, r->x);
+    float share = sum == 0 ? 0 : (float)log(sum); /* a row of nothing but -Inf stays as it is */
+    for (int k = 0; k < count; k++) w->share[k] = share;
+    wait_for(dtype, w, r, y, r->x, most);
 }
 static void log_any(uint32_t dtype, const scores *r, const scores *behind, walk *w, char *y) {
 #define CALL(d) log_row(d, r, behind, w, y)
@@ -281,7 +283,7 @@ static void start(walk *w, int64_t n, int past) {
     if (count > PIECES) count = PIECES;
     w->each = ((n + count - 1) / count + pair - 1) / pair * pair;
     w->past = past;
-    w->wait = (waiting){NULL, NULL, 0};
+    w->wait = (waiting){NULL, NULL, 0, 0};
 }
 
 static void put_last(uint32_t dtype, int log, const walk *w, const scores *r) {

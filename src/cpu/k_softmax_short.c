@@ -37,11 +37,11 @@ QN_INLINE float top_of(int vectors, const vf *v) {
     return top == -INFINITY ? 0 : top;
 }
 
-/* x - (top + log sum). A row of nothing but -Inf stays as it is. */
+/* x - top - log sum: the sum of both would be rounded to the digits of top. A row of nothing but -Inf stays as it is. */
 QN_INLINE void put_logs(uint32_t dtype, int vectors, const band *b, int row, float top, float sum) {
-    vf v[VECTORS], whole = vf_set1(sum == 0 ? 0 : top + vf_log(vf_set1(sum))[0]);
+    vf v[VECTORS], rest = vf_set1(sum == 0 ? 0 : vf_log(vf_set1(sum))[0]);
     load_row(dtype, vectors, b, row, v);
-    for (int k = 0; k < vectors; k++) v[k] -= whole;
+    for (int k = 0; k < vectors; k++) v[k] = v[k] - vf_set1(top) - rest;
     store_row(dtype, vectors, b, row, v);
 }
 

@@ -25,8 +25,8 @@ static float row_most(const float *x, int64_t n) {
     return m;
 }
 
-/* ln of the sum of e^(x - most): lanes add up runs, runs add up in double. */
-static double log_sum(const float *x, int64_t n, float most) {
+/* The sum of e^(x - most): lanes add up runs, runs add up in double. */
+static double weights_of(const float *x, int64_t n, float most) {
     double sum = 0;
     vf m = vf_set1(most);
     for (int64_t first = 0; first < n; first += 512) {
@@ -40,7 +40,7 @@ static double log_sum(const float *x, int64_t n, float most) {
         }
         sum += (double)vf_sum(run);
     }
-    return log(sum);
+    return sum;
 }
 
 /* The sum of label (x - shift), a label of 0 adding nothing whatever x is. */
@@ -69,7 +69,7 @@ static void run_loss(const qn_call *c, const qn_cpu_step *s, int phase, int64_t 
     for (int64_t r = qn_cpu_cut(rows, s->parts[0], part); r < qn_cpu_cut(rows, s->parts[0], part + 1); r++) {
         const float *x = floats(c->src[0]) + r * n, *label = floats(c->src[1]) + r * n;
         float most = row_most(x, n);
-        each[r] = likelihood_of(x, label, n, (double)most + log_sum(x, n, most));
+        each[r] = likelihood_of(x, label, n, (double)most + log(weights_of(x, n, most)));
     }
 }
 
@@ -88,7 +88,7 @@ int QN_K(cross_entropy_loss)(const qn_call *c, qn_cpu_step *s) {
 static void back_row(float *dx, const float *x, const float *label, int64_t n, double step) {
     float most = row_most(x, n);
     double mass = vd_add_up(label, n);
-    vf shift = vf_set1((float)((double)most + log_sum(x, n, most))), weight = vf_set1((float)mass), by = vf_set1((float)step);
+    vf shift = vf_set1(most), weight = vf_set1((float)(mass / weights_of(x, n, most))), by = vf_set1((float)step);
     int64_t i = 0;
     for (; i + VF_N <= n; i += VF_N) vf_store(dx + i, (weight * vf_exp_below(vf_load(x + i) - shift) - vf_load(label + i)) * by);
     int some = (int)(n - i);

@@ -342,6 +342,20 @@ static void check_masked_logits(void) {
     }
 }
 
+/* Scores far from 0: how they differ has all its digits still. */
+static void check_scores_far_off(void) {
+    static const int64_t lengths[] = {20, 300, 5000};
+    for (int k = 0; k < 3; k++) {
+        int64_t n = lengths[k];
+        qn_tensor x = drawn(0, SHAPE(5, n)), labels = drawn(1, SHAPE(5, n)), g = tensor(source[2], SHAPE(1));
+        for (int64_t i = 0; i < 5 * n; i++) source[0][i] = 4 * source[0][i] + 1e5f, source[1][i] = i % n == 7;
+        source[2][0] = 1000;
+        COMPARE(log_soft_max, 0, NULL, tensor(got, SHAPE(5, n)), &x);
+        COMPARE(cross_entropy_loss, 0, NULL, tensor(got, SHAPE(1)), &x, &labels);
+        COMPARE(cross_entropy_loss_back, 0, NULL, tensor(got, SHAPE(5, n)), &g, &x, &labels);
+    }
+}
+
 static void rows_of_nearly_one_number_are_numbers(void **unused) {
     (void)unused;
     each_level_and_thread(check_nearly_one_number);
@@ -354,6 +368,10 @@ static void large_scores_leave_their_highest(void **unused) {
     (void)unused;
     each_level_and_thread(check_scores_without_digits);
 }
+static void scores_far_off_keep_their_digits(void **unused) {
+    (void)unused;
+    each_level_and_thread(check_scores_far_off);
+}
 static void masked_logits_without_a_label_say_nothing(void **unused) {
     (void)unused;
     each_level_and_thread(check_masked_logits);
@@ -361,17 +379,12 @@ static void masked_logits_without_a_label_say_nothing(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(convolutions_add_nothing_beside_an_image),
-        cmocka_unit_test(rows_without_a_number_are_nan),
-        cmocka_unit_test(shares_too_small_for_floats_count),
-        cmocka_unit_test(infinite_sinks_have_no_share),
-        cmocka_unit_test(gates_are_those_of_the_reference),
-        cmocka_unit_test(infinite_weights_of_a_channel_are_infinite),
-        cmocka_unit_test(what_went_nowhere_comes_back_as_nothing),
-        cmocka_unit_test(rows_of_nearly_one_number_are_numbers),
-        cmocka_unit_test(floors_of_lengths_are_constant),
-        cmocka_unit_test(large_scores_leave_their_highest),
-        cmocka_unit_test(masked_logits_without_a_label_say_nothing),
+        cmocka_unit_test(convolutions_add_nothing_beside_an_image), cmocka_unit_test(rows_without_a_number_are_nan),
+        cmocka_unit_test(shares_too_small_for_floats_count),        cmocka_unit_test(infinite_sinks_have_no_share),
+        cmocka_unit_test(gates_are_those_of_the_reference),         cmocka_unit_test(infinite_weights_of_a_channel_are_infinite),
+        cmocka_unit_test(what_went_nowhere_comes_back_as_nothing),  cmocka_unit_test(rows_of_nearly_one_number_are_numbers),
+        cmocka_unit_test(floors_of_lengths_are_constant),           cmocka_unit_test(large_scores_leave_their_highest),
+        cmocka_unit_test(scores_far_off_keep_their_digits),         cmocka_unit_test(masked_logits_without_a_label_say_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,11 +14,11 @@ void main() {
     for (uint i = lane; i < n; i += 256) top = max(top, load(TYPE_A, push.a, x + int64_t(i) * push.sa[0]));
     top = row_max(top);
     for (uint i = lane; i < n; i += 256) sum += exp(load(TYPE_A, push.a, x + int64_t(i) * push.sa[0]) - top);
-    float total = top + log(row_sum(sum));
+    float rest = log(row_sum(sum)); // apart from top, to whose digits their sum would be rounded
     for (uint i = lane; i < n; i += 256) {
         float label = load(TYPE_B, push.b, labels + int64_t(i) * push.sb[0]);
         if (FN != 0) mass += label;
-        else if (label != 0.0) likelihood += label * (load(TYPE_A, push.a, x + int64_t(i) * push.sa[0]) - total);
+        else if (label != 0.0) likelihood += label * (load(TYPE_A, push.a, x + int64_t(i) * push.sa[0]) - top - rest);
     }
     if (FN == 0) {
         likelihood = row_sum(likelihood);
@@ -28,7 +28,7 @@ void main() {
     mass = row_sum(mass);
     float step = load(TYPE_Y, address(2), 0) / number(0);
     for (uint i = lane; i < n; i += 256) {
-        float share = exp(load(TYPE_A, push.a, x + int64_t(i) * push.sa[0]) - total);
+        float share = exp(load(TYPE_A, push.a, x + int64_t(i) * push.sa[0]) - top - rest);
         float label = load(TYPE_B, push.b, labels + int64_t(i) * push.sb[0]);
         store(TYPE_Y, push.y, to + int64_t(i) * push.sy[0], (mass * share - label) * step);
     }
