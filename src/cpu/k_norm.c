@@ -35,6 +35,17 @@ QN_INLINE void put_lanes(uint32_t dtype, const norm_row *w, int64_t i, vf v) {
     qn_past_store((float *)(void *)w->y + i, v);
 }
 
+/* In double, for rows that floats do not hold in between. */
+static void write_far(uint32_t dtype, const norm_row *w, const char *x) {
+    for (int64_t i = 0; i < w->n; i += VF_N) {
+        vf v = qn_lanes_at(dtype, x, i, w->n);
+        vd low = (vd_low(v) - w->mean) * w->r, high = (vd_high(v) - w->mean) * w->r;
+        if (w->gamma) v = weight_at(w->gamma, i, w->n), low *= vd_low(v), high *= vd_high(v);
+        if (w->beta) v = weight_at(w->beta, i, w->n), low += vd_low(v), high += vd_high(v);
+        put_lanes(dtype, w, i, vf_of_wide(low, high));
+    }
+}
+
 QN_INLINE void write_row(uint32_t dtype, const norm_row *w, const char *x) {
     vf r = vf_set1((float)w->r), mean = vf_set1((float)w->mean);
     vf more = vf_set1((float)-lost(w->mean - (double)(float)w->mean, w->r));
@@ -55,7 +66,8 @@ QN_INLINE void norm_one(uint32_t dtype, norm_kind kind, norm_row *w) {
         x = w->total;
     }
     row_moments(dtype, kind, x, w->n, w->eps, &w->mean, &w->r);
-    write_row(dtype, w, x);
+    if (is_near(w->r)) write_row(dtype, w, x);
+    else write_far(dtype, w, x);
 }
 
 /* ---- f64 */

@@ -119,6 +119,10 @@ QN_INLINE double row_moments(uint32_t dtype, norm_kind kind, const char *x, int6
     return squares;
 }
 
+/* Whether floats hold what a row is multiplied by, and how far its numbers are from their mean. They do not in rows of the least numbers there
+ * are with an eps of 0, nor in rows of the largest of both signs. */
+static inline int is_near(double r) { return r > 1e-30 && r < 1e38; }
+
 static inline vf weight_at(const qn_tensor *t, int64_t i, int64_t n) { return qn_lanes_at(t->dtype, qn_at(t, 0), i, n); }
 
 #endif

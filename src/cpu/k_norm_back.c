@@ -55,48 +55,67 @@ QN_INLINE int sum_back(uint32_t dtype, norm_kind kind, const back_row *w, vf mea
             add_lanes(kind, gradient_at(dtype, w, i), end - i < VF_N ? vf_some(d, (int)(end - i), vf_zero()) : d, &a);
         }
         float squares = vf_sum(a.squares + b.squares), along = vf_sum(a.qd + b.qd);
-        if (!(squares < INFINITY && squares > 1e-30f && along - along == 0)) return 0;
+        float q = vf_sum(a.q + b.q);
+        if (!(squares < INFINITY && squares > 1e-30f && along - along == 0 && q - q == 0)) return 0;
         t->away.squares += (double)squares;
         t->away.d += (double)vf_sum(a.d + b.d);
-        t->q += (double)vf_sum(a.q + b.q);
+        t->q += (double)q;
         t->qd += (double)along;
     }
     return 1;
 }
 
-/* Sums of q and of q h, for rows that need that. Lanes behind the end of a row are zero in both. */
-QN_INLINE void sum_far(uint32_t dtype, const back_row *w, vf mean, vf r, vf more, row_sums *t) {
-    t->q = t->qd = 0;
-    for (int64_t first = 0; first < w->n; first += RUN) {
-        int64_t end = w->n < first + RUN ? w->n : first + RUN;
-        lane_sums a = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
-        for (int64_t i = first; i < end; i += VF_N) {
-            vf h = vf_fma(qn_lanes_at(dtype, w->x, i, w->n) - mean, r, more);
-            add_lanes(SQUARES, gradient_at(dtype, w, i), end - i < VF_N ? vf_some(h, (int)(end - i), vf_zero()) : h, &a);
-        }
-        t->q += (double)vf_sum(a.q);
-        t->qd += (double)vf_sum(a.qd);
+/* Of VF_N elements the gradient times gamma and the normalised row, in double. */
+typedef struct far_lanes {
+    vd g[2], q[2], h[2];
+} far_lanes;
+
+static inline far_lanes far_lanes_at(uint32_t dtype, const back_row *w, double mean, double r, int64_t i) {
+    vf g = qn_lanes_at(dtype, w->g, i, w->n), x = qn_lanes_at(dtype, w->x, i, w->n);
+    far_lanes v = {{vd_low(g), vd_high(g)}, {vd_low(g), vd_high(g)}, {(vd_low(x) - mean) * r, (vd_high(x) - mean) * r}};
+    if (w->gamma) {
+        vf gamma = weight_at(w->gamma, i, w->n);
+        v.q[0] *= vd_low(gamma), v.q[1] *= vd_high(gamma);
     }
+    return v;
 }
 
-static void add_wide(double *to, vf v, int64_t n) {
+/* Sums of q and of q h, for rows that need that. Lanes behind the end of a row are zero in q. */
+static void sum_far(uint32_t dtype, const back_row *w, double mean, double r, row_sums *t) {
+    vd q = vd_zero(), qh = q;
+    for (int64_t i = 0; i < w->n; i += VF_N) {
+        far_lanes v = far_lanes_at(dtype, w, mean, r, i);
+        q += v.q[0] + v.q[1];
+        qh = vd_fma(v.q[0], v.h[0], vd_fma(v.q[1], v.h[1], qh));
+    }
+    t->q = vd_sum(q);
+    t->qd = vd_sum(qh);
+}
+
+static void add_wide(double *to, vd low, vd high, int64_t n) {
     double t[VF_N];
     if (n >= VF_N) {
-        vd_store(to, vd_load(to) + vd_low(v));
-        vd_store(to + VF_N / 2, vd_load(to + VF_N / 2) + vd_high(v));
+        vd_store(to, vd_load(to) + low);
+        vd_store(to + VF_N / 2, vd_load(to + VF_N / 2) + high);
         return;
     }
-    vd_store(t, vd_low(v));
-    vd_store(t + VF_N / 2, vd_high(v));
+    vd_store(t, low);
+    vd_store(t + VF_N / 2, high);
     for (int64_t i = 0; i < n; i++) to[i] += t[i];
 }
 
-/* What is taken off a row, what it is multiplied by and what is added then, A and B. */
+/* What is taken off a row, what it is multiplied by, A and B. */
+typedef struct back_numbers {
+    double mean, r, off, along;
+} back_numbers;
+
+/* The same as floats, and what is added after the row was multiplied. */
 typedef struct back_moments {
     vf mean, r, more, off, along;
 } back_moments;
 
-QN_INLINE back_moments back_moments_of(uint32_t dtype, norm_kind kind, const back_row *w) {
+/* Whether floats hold them, and all that comes of them. */
+QN_INLINE int back_numbers_of(uint32_t dtype, norm_kind kind, const back_row *w, back_numbers *is, back_moments *as) {
     double n = (double)w->n, lacks, squares, r;
     float near = kind == CENTRED ? (float)(sum_row(dtype, w->x, w->n) / n) : 0;
     row_sums t;
@@ -109,12 +128,14 @@ QN_INLINE back_moments back_moments_of(uint32_t dtype, norm_kind kind, const bac
         squares = row_moments(dtype, kind, w->x, w->n, w->eps, &mean, &r);
         near = (float)mean;
         lacks = mean - (double)near;
-        sum_far(dtype, w, vf_set1(near), vf_set1((float)r), vf_set1((float)-lost(lacks, r)), &t);
+        sum_far(dtype, w, mean, r, &t);
     }
     double along = kind != LENGTH ? t.qd / n : sqrt(squares) < w->eps ? 0 : t.qd; /* the floor of a length is constant */
     double off = kind == CENTRED ? t.q / n : 0;
-    return (back_moments){vf_set1(near), vf_set1((float)r), vf_set1((float)-lost(lacks, r)), vf_set1((float)off),
-                          vf_set1((float)along)};
+    *is = (back_numbers){(double)near + lacks, r, off, along};
+    *as = (back_moments){vf_set1(near), vf_set1((float)r), vf_set1((float)-lost(lacks, r)), vf_set1((float)off),
+                         vf_set1((float)along)};
+    return is_near(r) && fabs(off) + sqrt(n) * fabs(along) < 1e30; /* no h is above sqrt n */
 }
 
 /* VF_N elements of x, normalised. */
@@ -133,8 +154,26 @@ QN_INLINE void put_past(const back_row *w, const back_moments *m) {
     }
 }
 
+/* In double, for rows that floats do not hold in between. */
+static void put_far(uint32_t dtype, const back_row *w, const back_numbers *is) {
+    for (int64_t i = 0; i < w->n; i += VF_N) {
+        far_lanes v = far_lanes_at(dtype, w, is->mean, is->r, i);
+        vd dx[2];
+        for (int k = 0; k < 2; k++) dx[k] = (v.q[k] - is->off - v.h[k] * is->along) * is->r;
+        qn_lanes_put_at(dtype, w->dx, i, vf_of_wide(dx[0], dx[1]), w->n);
+        if (!w->sums) continue;
+        add_wide(w->sums + i, v.g[0] * v.h[0], v.g[1] * v.h[1], w->n - i);
+        add_wide(w->sums + w->n + i, v.g[0], v.g[1], w->n - i);
+    }
+}
+
 QN_INLINE void back_one(uint32_t dtype, norm_kind kind, const back_row *w) {
-    back_moments m = back_moments_of(dtype, kind, w);
+    back_numbers is;
+    back_moments m;
+    if (!back_numbers_of(dtype, kind, w, &is, &m)) {
+        put_far(dtype, w, &is);
+        return;
+    }
     if (dtype == QN_DTYPE_F32 && w->next_x) {
         put_past(w, &m);
         return;
@@ -145,8 +184,9 @@ QN_INLINE void back_one(uint32_t dtype, norm_kind kind, const back_row *w) {
         qn_far_ask(w->dx + i * qn_float_bytes(dtype) + QN_FAR_AHEAD);
         qn_lanes_put_at(dtype, w->dx, i, back_lanes(&m, q, h), w->n);
         if (!w->sums) continue;
-        add_wide(w->sums + i, g * h, w->n - i);
-        add_wide(w->sums + w->n + i, g, w->n - i);
+        vf along = g * h;
+        add_wide(w->sums + i, vd_low(along), vd_high(along), w->n - i);
+        add_wide(w->sums + w->n + i, vd_low(g), vd_high(g), w->n - i);
     }
 }
 

@@ -356,6 +356,38 @@ static void check_scores_far_off(void) {
     }
 }
 
+/* Rows of the least numbers there are, of the largest of both signs, and gradients of the largest: what is in between leaves the range of floats,
+ * the result does not. */
+static void check_rows_at_the_ends(void) {
+    static const float sizes[] = {1e-43f, 1e-40f, 1e38f, 3e38f}, gradients[] = {1e-40f, 1, 1e38f, 3e38f};
+    for (int k = 0; k < 4; k++) {
+        qn_attr_norm at = qn_attr_norm_default();
+        qn_tensor x = drawn(0, SHAPE(5, 70)), gamma = drawn(1, SHAPE(70)), beta = drawn(2, SHAPE(70)),
+                  y = tensor(got, SHAPE(5, 70));
+        qn_tensor g = drawn(3, SHAPE(5, 70));
+        for (int i = 0; i < 5 * 70; i++) source[0][i] *= sizes[k];
+        for (int i = 0; i < 70; i++) source[0][i] = i % 7 ? -sizes[k] : sizes[k]; /* both as far away as they can be */
+        at.eps = 0;
+        COMPARE(norm, 0, &at, y, &x);
+        COMPARE(rms_norm, 0, &at, y, &x);
+        COMPARE(l2_norm, 0, &at, y, &x);
+        COMPARE(layer_norm, 0, &at, y, &x, &gamma, &beta);
+        for (int j = 0; j < 4; j++) {
+            if (k < 2 && j > 1) continue; /* infinite, some of it */
+            for (int i = 0; i < 5 * 70; i++) source[3][i] = (float)draw() * gradients[j];
+            for (int i = 0; i < 70; i++) source[3][i] = gradients[j] * (float)(i % 5 - 1) / 3;
+            COMPARE(norm_back, 0, &at, y, &g, &x);
+            COMPARE(rms_norm_back, 0, &at, y, &g, &x);
+            COMPARE(l2_norm_back, 0, &at, y, &g, &x);
+            COMPARE(layer_norm_back, 0, &at, y, &g, &x, &gamma);
+        }
+        for (int i = 0; i < 5 * 70; i++)
+            source[0][i] = (float)draw() * 1e15f; /* sums of g leave the range, those of g x do not come near */
+        for (int i = 0; i < 5 * 70; i++) source[3][i] = 3e38f * fabsf((float)draw());
+        COMPARE(norm_back, 0, &at, y, &g, &x);
+    }
+}
+
 static void rows_of_nearly_one_number_are_numbers(void **unused) {
     (void)unused;
     each_level_and_thread(check_nearly_one_number);
@@ -368,6 +400,10 @@ static void large_scores_leave_their_highest(void **unused) {
     (void)unused;
     each_level_and_thread(check_scores_without_digits);
 }
+static void rows_at_the_ends_of_floats_are_normed(void **unused) {
+    (void)unused;
+    each_level_and_thread(check_rows_at_the_ends);
+}
 static void scores_far_off_keep_their_digits(void **unused) {
     (void)unused;
     each_level_and_thread(check_scores_far_off);
@@ -379,12 +415,19 @@ static void masked_logits_without_a_label_say_nothing(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(convolutions_add_nothing_beside_an_image), cmocka_unit_test(rows_without_a_number_are_nan),
-        cmocka_unit_test(shares_too_small_for_floats_count),        cmocka_unit_test(infinite_sinks_have_no_share),
-        cmocka_unit_test(gates_are_those_of_the_reference),         cmocka_unit_test(infinite_weights_of_a_channel_are_infinite),
-        cmocka_unit_test(what_went_nowhere_comes_back_as_nothing),  cmocka_unit_test(rows_of_nearly_one_number_are_numbers),
-        cmocka_unit_test(floors_of_lengths_are_constant),           cmocka_unit_test(large_scores_leave_their_highest),
-        cmocka_unit_test(scores_far_off_keep_their_digits),         cmocka_unit_test(masked_logits_without_a_label_say_nothing),
+        cmocka_unit_test(convolutions_add_nothing_beside_an_image),
+        cmocka_unit_test(rows_without_a_number_are_nan),
+        cmocka_unit_test(shares_too_small_for_floats_count),
+        cmocka_unit_test(infinite_sinks_have_no_share),
+        cmocka_unit_test(gates_are_those_of_the_reference),
+        cmocka_unit_test(infinite_weights_of_a_channel_are_infinite),
+        cmocka_unit_test(what_went_nowhere_comes_back_as_nothing),
+        cmocka_unit_test(rows_of_nearly_one_number_are_numbers),
+        cmocka_unit_test(floors_of_lengths_are_constant),
+        cmocka_unit_test(large_scores_leave_their_highest),
+        cmocka_unit_test(rows_at_the_ends_of_floats_are_normed),
+        cmocka_unit_test(scores_far_off_keep_their_digits),
+        cmocka_unit_test(masked_logits_without_a_label_say_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
