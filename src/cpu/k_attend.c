@@ -8,18 +8,7 @@
 enum { MASK_NONE = 0, MASK_CAUSAL = 1, MASK_CUSTOM = 2, MASK_SLIDING = 3, MASK_BIAS = 4 };
 
 qn_attend_side qn_attend_side_of(const qn_tensor *t, int layout) {
-    qn_attend_side side = {t->data ? qn_at(t, 0) : NULL, qn_nb(t, 3), qn_nb(t, layout ? 1 : 2), qn_nb(t, layout ? 2 : 1),
-                           t->dtype};
-    return side;
-}
-
-/* A mask's axis of extent 1 stands for all. */
-static qn_attend_side mask_side(const qn_tensor *mask) {
-    qn_attend_side side = {mask->data ? qn_at(mask, 0) : NULL, qn_nb(mask, 3), qn_nb(mask, 2), qn_nb(mask, 1), mask->dtype};
-    if (qn_ne(mask, 3) == 1) side.batch = 0;
-    if (qn_ne(mask, 2) == 1) side.head = 0;
-    if (qn_ne(mask, 1) == 1) side.place = 0;
-    return side;
+    return qn_attend_side_by(t, 3, layout ? 1 : 2, layout ? 2 : 1);
 }
 
 qn_attend qn_attend_describe(const qn_call *c, const qn_tensor *mask) {
@@ -45,7 +34,7 @@ qn_attend qn_attend_describe(const qn_call *c, const qn_tensor *mask) {
     if (at->mask_kind == MASK_CAUSAL || at->mask_kind == MASK_SLIDING) a.kind = QN_ATTEND_BAND;
     if (mask) {
         a.kind = at->mask_kind == MASK_BIAS ? QN_ATTEND_BIAS : QN_ATTEND_CHOICE;
-        a.mask = mask_side(mask);
+        a.mask = qn_attend_side_by(mask, 3, 2, 1);
         a.mask_heads = qn_ne(mask, 2);
         a.mask_batches = qn_ne(mask, 3);
     }

@@ -21,6 +21,15 @@ typedef struct qn_attend_side {
     uint32_t dtype;
 } qn_attend_side;
 
+/* A tensor by the axes, counted from the last, that are its batches, heads and places. An axis of extent 1 may have any stride, and steps are reckoned
+ * ahead of what is read; in a mask it stands for all. */
+static inline qn_attend_side qn_attend_side_by(const qn_tensor *t, int batch, int head, int place) {
+    const int axes[3] = {batch, head, place};
+    int64_t step[3];
+    for (int i = 0; i < 3; i++) step[i] = qn_ne(t, axes[i]) == 1 ? 0 : qn_nb(t, axes[i]);
+    return (qn_attend_side){t->data ? qn_at(t, 0) : NULL, step[0], step[1], step[2], t->dtype};
+}
+
 /* How rows become f32 when their dtype does not say it: n of them from place j on, `pitch` floats apart, zero from `deep` on. */
 typedef struct qn_attend_decoder {
     void (*decode)(const void *context, const qn_attend_side *side, int64_t batch, int64_t head, int64_t j, int n, int64_t deep,

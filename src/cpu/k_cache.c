@@ -60,11 +60,6 @@ static void make_levels(int bits, float *to) {
 
 /* ---- One query over a cache */
 
-static qn_attend_side side_of(const qn_tensor *t) {
-    return (qn_attend_side){
-        .data = t->data ? qn_at(t, 0) : NULL, .batch = qn_nb(t, 3), .head = qn_nb(t, 2), .place = qn_nb(t, 1), .dtype = t->dtype};
-}
-
 /* q and y have one place. */
 static qn_attend_side row_side(const qn_tensor *t) {
     return (qn_attend_side){.data = t->data ? qn_at(t, 0) : NULL, .batch = qn_nb(t, 2), .head = qn_nb(t, 1), .dtype = t->dtype};
@@ -77,7 +72,10 @@ static qn_attend describe(const qn_call *c, const qn_cpu_step *s, coded *keys, c
     const qn_attr_cache_attention *at = c->attr;
     const qn_tensor *q = c->src[Q], *k = c->src[K], *sinks = given(c, SINKS);
     char *base = c->workspace;
-    qn_attend a = {.q = row_side(q), .k = side_of(k), .v = side_of(c->src[V]), .y = row_side(c->dst[0])};
+    qn_attend a = {.q = row_side(q),
+                   .k = qn_attend_side_by(k, 3, 2, 1),
+                   .v = qn_attend_side_by(c->src[V], 3, 2, 1),
+                   .y = row_side(c->dst[0])};
     a.batches = qn_ne(q, 2);
     a.heads = qn_ne(q, 1);
     a.group = a.heads / qn_ne(k, 2);

@@ -2,10 +2,6 @@
 #include "cpu/k_flash.h"
 #include "op/product.h"
 
-static qn_attend_side side_of(const qn_tensor *t, int head, int place) {
-    return (qn_attend_side){t->data ? qn_at(t, 0) : NULL, qn_nb(t, 3), qn_nb(t, head), qn_nb(t, place), t->dtype};
-}
-
 static int has_rows(const qn_tensor *t) {
     return qn_is_block(t->dtype) || qn_ne(t, 0) == 1 || qn_nb(t, 0) == qn_dtype_bytes(t->dtype);
 }
@@ -13,7 +9,8 @@ static int has_rows(const qn_tensor *t) {
 qn_attend qn_attend_flash(const qn_call *c, const qn_tensor *mask, const qn_tensor *sinks) {
     const qn_attr_flash_attn_ext *at = c->attr;
     const qn_tensor *q = c->src[0], *k = c->src[1];
-    qn_attend a = {.q = side_of(q, 2, 1), .k = side_of(k, 2, 1), .v = side_of(c->src[2], 2, 1)};
+    qn_attend a = {
+        .q = qn_attend_side_by(q, 3, 2, 1), .k = qn_attend_side_by(k, 3, 2, 1), .v = qn_attend_side_by(c->src[2], 3, 2, 1)};
     a.batches = qn_ne(q, 3);
     a.heads = qn_ne(q, 2);
     a.group = qn_share(qn_ne(k, 2), a.heads);
@@ -26,7 +23,7 @@ qn_attend qn_attend_flash(const qn_call *c, const qn_tensor *mask, const qn_tens
     a.max_bias = (double)at->max_bias;
     if (mask) {
         a.kind = QN_ATTEND_BIAS;
-        a.mask = side_of(mask, 2, 1);
+        a.mask = qn_attend_side_by(mask, 3, 2, 1);
         a.mask_heads = qn_ne(mask, 2);
         a.mask_batches = qn_ne(mask, 3);
     }
@@ -39,7 +36,7 @@ qn_attend qn_attend_flash(const qn_call *c, const qn_tensor *mask, const qn_tens
 
 static qn_attend describe(const qn_call *c) {
     qn_attend a = qn_attend_flash(c, c->src[3], c->src[4]);
-    a.y = side_of(c->dst[0], 1, 2);
+    a.y = qn_attend_side_by(c->dst[0], 3, 1, 2);
     return a;
 }
 

@@ -128,6 +128,28 @@ static void more_channels_than_can_be_said(void **state) {
     }
 }
 
+/* Keys and values of one place, head and batch, which no stride is followed to: not even a step beyond. */
+static void one_key_with_any_stride(void **state) {
+    (void)state;
+    enum { QUERIES = 3, DEEP = 32 };
+    float q[QUERIES * DEEP], k[DEEP], v[DEEP], *y = malloc(sizeof q);
+    for (int i = 0; i < QUERIES * DEEP; i++) q[i] = (float)(i % 7) / 7;
+    for (int i = 0; i < DEEP; i++) k[i] = 1, v[i] = (float)i;
+    qn_attr_flash_attn_ext flash = qn_attr_flash_attn_ext_default();
+    flash.scale = 1;
+    for (int way = 0; way < 2; way++)
+        for (int queries = 1; queries <= QUERIES; queries += QUERIES - 1) {
+            qn_tensor src[3] = {VIEW(QN_DTYPE_F32, q, sizeof q, 1, 1, queries, DEEP),
+                                VIEW(QN_DTYPE_F32, k, sizeof k, 1, 1, 1, DEEP), VIEW(QN_DTYPE_F32, v, sizeof v, 1, 1, 1, DEEP)};
+            qn_tensor dst = VIEW(QN_DTYPE_F32, y, sizeof q, 1, 1, queries, DEEP);
+            if (way) dst = VIEW(QN_DTYPE_F32, y, sizeof q, 1, queries, 1, DEEP);
+            for (int i = 0; i < 3; i++) src[1].stride[i] = src[2].stride[i] = INT64_MAX - 7;
+            run(way ? QN_OP_flash_attn_ext : QN_OP_attention, way ? (const void *)&flash : NULL, 3, src, &dst);
+            for (int i = 0; i < queries * DEEP; i++) assert_true(y[i] == v[i % DEEP]);
+        }
+    free(y);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_turned_row_of_packed_weights),
@@ -136,6 +158,7 @@ int main(void) {
         cmocka_unit_test(nothing_beside_something),
         cmocka_unit_test(one_element_that_is_many),
         cmocka_unit_test(more_channels_than_can_be_said),
+        cmocka_unit_test(one_key_with_any_stride),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
