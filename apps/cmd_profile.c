@@ -152,13 +152,16 @@ static void print_help(void) {
 typedef struct target {
     const profile_job *job;
     FILE *to;
+    int why; /* errno of a write that failed */
 } target;
 
 static qn_status write_file(void *user, const char *text, size_t length) {
-    const target *t = user;
+    target *t = user;
     if (profile_was_interrupted()) return QN_CANCELLED;
     profile_clear_progress(&t->job->options);
-    return fwrite(text, 1, length, t->to) == length ? QN_OK : QN_IO;
+    if (fwrite(text, 1, length, t->to) == length) return QN_OK;
+    t->why = errno;
+    return QN_IO;
 }
 
 static size_t line_width(FILE *to) {
@@ -172,8 +175,9 @@ static size_t line_width(FILE *to) {
 qn_status profile_write_view(const profile_job *job, const char *view, const qn_profile_request *request, FILE *to,
                              qn_error *error) {
     if (job->form == PRINT_JSON || strcmp(view, "trace_view") == 0) {
-        target t = {job, to};
+        target t = {job, to, 0};
         qn_status status = qn_profile_view(job->profile, view, request, write_file, &t, error);
+        if (t.why) return qn_error_set(error, QN_IO, "the view %s could not be written: %s", view, strerror(t.why));
         if (status == QN_OK && strcmp(view, "trace_view") != 0) fputc('\n', to);
         return status;
     }

@@ -92,7 +92,8 @@ static void put_num(prof_json *json, prof_num value) {
 }
 
 void qn_prof_json_num(prof_json *json, prof_num value) {
-    if (!prof_is_num(value)) {
+    if (!prof_is_num(value) ||
+        (value.tag == PROF_DBL && !isfinite(value.d))) { /* sums may leave the doubles; JSON has no word for it */
         qn_prof_json_null(json);
         return;
     }
