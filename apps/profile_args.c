@@ -109,15 +109,31 @@ static int is_number(const char *word) {
     return *word && !*end && isfinite(v);
 }
 
+static int check_unit(const char *option, const char *word, const char *const *names, int n) {
+    char sentence[96];
+    if (!word || index_of(word, names, n) >= 0) return APP_OK;
+    int at = snprintf(sentence, sizeof sentence, "%s takes ", option);
+    for (int k = 0; k < n; k++)
+        at += snprintf(sentence + at, sizeof sentence - (size_t)at, "%s%s", k == 0 ? "" : k + 1 < n ? ", " : " or ", names[k]);
+    snprintf(sentence + at, sizeof sentence - (size_t)at, ", not '%%s'");
+    return profile_wrong(NULL, sentence, word);
+}
+
 int profile_check_units(const qn_profile_request *r) {
-    static const char *const times[] = {"us", "ms", "s"}, *const sizes[] = {"B", "KB", "MB", "GB"};
+    static const char *const times[] = {
+#define QN_UNIT_TIME(name, in_one) #name,
+#include <quern/units.def>
+#undef QN_UNIT_TIME
+    };
+    static const char *const sizes[] = {
+#define QN_UNIT_MEMORY(name, in_one) #name,
+#include <quern/units.def>
+#undef QN_UNIT_MEMORY
+    };
     if (r->start_ts && !is_number(r->start_ts)) return profile_wrong(NULL, "--start takes a number, not '%s'", r->start_ts);
     if (r->end_ts && !is_number(r->end_ts)) return profile_wrong(NULL, "--end takes a number, not '%s'", r->end_ts);
-    if (r->time_metric && index_of(r->time_metric, times, 3) < 0)
-        return profile_wrong(NULL, "--time takes us, ms or s, not '%s'", r->time_metric);
-    if (r->memory_metric && index_of(r->memory_metric, sizes, 4) < 0)
-        return profile_wrong(NULL, "--memory takes B, KB, MB or GB, not '%s'", r->memory_metric);
-    return APP_OK;
+    int rc = check_unit("--time", r->time_metric, times, sizeof times / sizeof *times);
+    return rc == APP_OK ? check_unit("--memory", r->memory_metric, sizes, sizeof sizes / sizeof *sizes) : rc;
 }
 
 /* ---- Interruption and progress ------------------------------------------------------------------------------------ */

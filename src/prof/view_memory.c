@@ -11,8 +11,28 @@
 static const struct {
     const char *name;
     double factor; /* 1 stays an integer, so that whole numbers do */
-} time_units[] = {{"us", 1}, {"ms", 1.0 / 1000}, {"s", 1.0 / 1000000}},
-  memory_units[] = {{"B", 1}, {"KB", 1.0 / 1024}, {"MB", 1.0 / 1048576}, {"GB", 1.0 / 1073741824}};
+} time_units[] =
+    {
+#define QN_UNIT_TIME(name, in_one) {#name, 1.0 / (in_one)},
+#include <quern/units.def>
+#undef QN_UNIT_TIME
+},
+  memory_units[] = {
+#define QN_UNIT_MEMORY(name, in_one) {#name, 1.0 / (in_one)},
+#include <quern/units.def>
+#undef QN_UNIT_MEMORY
+};
+
+static const char time_names[] = "there are"
+#define QN_UNIT_TIME(name, in_one) " " #name
+#include <quern/units.def>
+#undef QN_UNIT_TIME
+    ;
+static const char memory_names[] = "there are"
+#define QN_UNIT_MEMORY(name, in_one) " " #name
+#include <quern/units.def>
+#undef QN_UNIT_MEMORY
+    ;
 
 static prof_num factor_of(double factor) { return factor == 1 ? prof_int(1) : prof_dbl(factor); }
 
@@ -45,10 +65,10 @@ qn_status qn_prof_memory_begin(const prof_view_context *context, const char *mem
         }
     }
     if (!prof_is_num(units->time_factor)) {
-        return qn_error_set(error, QN_ARGUMENT, "'%s' is no unit of time: us, ms or s", units->time);
+        return qn_error_set(error, QN_ARGUMENT, "'%.100s' is no unit of time; %s", units->time, time_names);
     }
     if (!prof_is_num(units->memory_factor)) {
-        return qn_error_set(error, QN_ARGUMENT, "'%s' is no unit of memory: B, KB, MB or GB", units->memory);
+        return qn_error_set(error, QN_ARGUMENT, "'%.100s' is no unit of memory; %s", units->memory, memory_names);
     }
     if (context->trace->mems.n == 0) {
         return qn_prof_view_missing(error, context->trace, "memory", "no memory was recorded");
