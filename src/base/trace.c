@@ -147,6 +147,8 @@ uint32_t qn_trace_label_of(qn_trace_ring *ring, uint32_t parent, unsigned kind, 
 /* ---- Collecting --------------------------------------------------------------------------------------------------- */
 
 size_t qn_trace_collect(qn_trace_ring *ring, uint64_t *out, uint64_t *lost) {
+    ring->spent = atomic_load_explicit(&ring->slot, memory_order_acquire) ==
+                  NULL; /* before the words are read, so that all are */
     uint64_t tail = atomic_load_explicit(&ring->tail, memory_order_acquire);
     uint64_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
     uint64_t from = tail > ring->read_at ? tail : ring->read_at;

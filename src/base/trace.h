@@ -79,6 +79,8 @@ struct qn_trace_ring {
     uint64_t read_at, dropped_before;
     uint32_t expected, index;
     int64_t open_step; /* -1: none */
+    uint64_t step_start;
+    int spent; /* its context had let go when it was last collected: nothing is in it, and nothing comes any more */
     char thread[64];
     qn_trace_ring *next;
 };

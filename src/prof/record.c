@@ -91,6 +91,19 @@ void qn_recorder_destroy(qn_recorder *r) {
     allocator.release(allocator.user, r, sizeof *r);
 }
 
+void qn_record_drop_spent(qn_recorder *r) {
+    const qn_allocator *a = &r->options.allocator;
+    for (qn_trace_ring **at = &r->rings, *ring; (ring = *at) != NULL;) {
+        if (!ring->spent) {
+            at = &ring->next;
+            continue;
+        }
+        *at = ring->next;
+        r->info.labels_lost += atomic_load_explicit(&ring->labels_lost, memory_order_relaxed);
+        a->release(a->user, ring, qn_trace_ring_bytes(r->ring_words, r->options.max_labels));
+    }
+}
+
 /* ---- Lending ------------------------------------------------------------------------------------------------------ */
 
 qn_status qn_recorder_attach(qn_recorder *r, qn_context *context, const char *thread, qn_error *error) {
@@ -192,6 +205,7 @@ static void forget(qn_recorder *r) {
         ring->open_step = -1;
     }
     qn_arena_destroy(&arena);
+    qn_record_drop_spent(r);
 }
 
 qn_status qn_record_schedule(qn_recorder *r, qn_trace_ring *ring, uint64_t time, qn_error *error) {

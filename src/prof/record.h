@@ -44,6 +44,8 @@ struct qn_recorder {
     uint64_t last_stamp;
 };
 
+/* record.c; the lock is held: gives back the rings that are spent, for contexts may come and go as long as a program runs. */
+void qn_record_drop_spent(qn_recorder *recorder);
 /* record_write.c; the lock is held. */
 qn_status qn_record_write_file(qn_recorder *recorder, qn_error *error);
 /* record.c: what a step that begins at `time` changes; the lock is held. */

@@ -36,12 +36,13 @@ static qn_status sort_records(qn_record_file *f, qn_record_thread *t, const uint
 
 static qn_status collect(qn_record_file *f) {
     qn_recorder *r = f->recorder;
-    f->n_threads = r->n_rings;
+    for (qn_trace_ring *ring = r->rings; ring; ring = ring->next) f->n_threads++;
     f->threads = qn_arena_alloc(&f->arena, f->n_threads, sizeof *f->threads);
     uint64_t *scratch = qn_arena_resize(&f->arena, NULL, (size_t)r->ring_words, sizeof *scratch);
     if (!f->threads || !scratch) return QN_NO_MEMORY;
+    size_t place = f->n_threads; /* the list begins with the newest */
     for (qn_trace_ring *ring = r->rings; ring; ring = ring->next) {
-        qn_record_thread *t = &f->threads[ring->index - 1];
+        qn_record_thread *t = &f->threads[--place];
         t->ring = ring;
         size_t n = qn_trace_collect(ring, scratch, &f->lost);
         uint64_t *words = qn_arena_alloc(&f->arena, n, sizeof *words);
@@ -128,17 +129,26 @@ static qn_status tabulate(qn_record_file *f) {
 
 /* ---- Steps -------------------------------------------------------------------------------------------------------- */
 
+/* Where a step goes on that was open when the last file was written: where that file ends, but around what was open then, too, and is
+ * in this file whole. */
+static uint64_t carried_on(const qn_record_file *f, const qn_record_thread *t) {
+    uint64_t start = f->start;
+    for (size_t j = 0; j < t->n && t->keys[j].start < start; j++)
+        if (qn_trace_head_kind(*t->keys[j].record) != QN_TRACE_DEVICE) start = t->keys[j].start;
+    return start > t->ring->step_start ? start : t->ring->step_start;
+}
+
 /* A step lasts until the next begins, a nanosecond less so that readers see no overlap; the last one until its thread's last
  * record. One that is open is remembered for the next file. */
 static void emit_steps(qn_record_file *f, const qn_record_thread *t) {
     int64_t number = t->ring->open_step;
-    uint64_t start = f->start;
+    uint64_t start = carried_on(f, t);
     for (size_t j = 0; j < t->n; j++) {
         const qn_record_key *k = &t->keys[j];
         if (qn_trace_head_kind(*k->record) != QN_TRACE_STEP) continue;
         if (number >= 0) qn_record_emit_step(f, t, (uint64_t)number, start, k->start - 1);
         number = qn_trace_head_tag(*k->record) ? -1 : (int64_t)k->record[3];
-        start = k->start;
+        start = t->ring->step_start = k->start;
     }
     if (number >= 0 && t->last_end >= start) qn_record_emit_step(f, t, (uint64_t)number, start, t->last_end + 1);
     t->ring->open_step = number;
@@ -273,7 +283,7 @@ static void write_span(qn_record_file *f) {
 }
 
 static void write_counts(qn_record_file *f) {
-    uint64_t labels_lost = 0;
+    uint64_t labels_lost = f->recorder->info.labels_lost;
     for (size_t i = 0; i < f->n_threads; i++)
         labels_lost += atomic_load_explicit(&f->threads[i].ring->labels_lost, memory_order_relaxed);
     const struct {
@@ -329,7 +339,7 @@ static qn_status write_out(qn_record_file *f, qn_error *error) {
     qn_recorder *r = f->recorder;
     qn_status status = collect(f);
     if (status == QN_OK) status = tabulate(f);
-    if (status != QN_OK) return qn_error_set(error, status, "no memory to put the records of %u threads in order", r->n_rings);
+    if (status != QN_OK) return qn_error_set(error, status, "no memory to put the records of %zu threads in order", f->n_threads);
     status = qn_out_open(f->out, r->path, (r->options.flags & QN_RECORD_GZIP) != 0, error);
     if (status != QN_OK) return status;
     write_trace(f);
@@ -358,5 +368,6 @@ qn_status qn_record_write_file(qn_recorder *r, qn_error *error) {
         r->info.clamped += f.clamped;
     }
     qn_arena_destroy(&f.arena);
+    qn_record_drop_spent(r);
     return status;
 }

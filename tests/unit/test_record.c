@@ -333,6 +333,47 @@ static void no_memory_and_bad_options_are_told(void **state) {
     end(&b);
 }
 
+static void *take_counted(void *user, size_t bytes, size_t align) {
+    void *memory = NULL;
+    if (posix_memalign(&memory, align, bytes) != 0) return NULL;
+    *(size_t *)user += bytes;
+    return memory;
+}
+
+static void give_counted(void *user, void *memory, size_t bytes) {
+    *(size_t *)user -= bytes;
+    free(memory);
+}
+
+/* A program may make a context for each of its requests. */
+static void contexts_that_are_gone_leave_no_ring_behind_a_file(void **state) {
+    (void)state;
+    bench b;
+    size_t held = 0, first = 0;
+    qn_recorder_options options = begin_options(&b);
+    options.allocator = (qn_allocator){&held, take_counted, give_counted};
+    options.max_labels = 2;
+    begin_with(&b, &options);
+    for (int i = 0; i < 4; i++) {
+        qn_context *other;
+        assert_int_equal(qn_context_create(NULL, &other), QN_OK);
+        assert_int_equal(qn_recorder_attach(b.recorder, other, NULL, &b.error), QN_OK);
+        for (int k = 0; k < 3; k++) qn_record_counter(other, k == 0 ? "a" : k == 1 ? "b" : "c", 1);
+        assert_int_equal(qn_dispatch(other, &b.add, NULL), QN_OK);
+        if (i % 2) qn_recorder_detach(other);
+        qn_context_destroy(other);
+        run_ops(&b, 1);
+        char *text = write_text(&b);
+        assert_int_equal(occurrences(text, "cpu_op"), 2);
+        free(text);
+        first = i ? first : held;
+        assert_int_equal(held, first);
+        assert_int_equal(info_of(&b).labels_lost, 2 * (i + 1));
+    }
+    end(&b);
+    assert_int_equal(held, 0);
+}
+
 static void folder_is_made_and_a_bad_one_is_told(void **state) {
     (void)state;
     bench b;
@@ -433,6 +474,7 @@ int main(void) {
         cmocka_unit_test(nothing_happens_without_a_recorder),
         cmocka_unit_test(detaching_and_destroying_in_any_order_is_safe),
         cmocka_unit_test(no_memory_and_bad_options_are_told),
+        cmocka_unit_test(contexts_that_are_gone_leave_no_ring_behind_a_file),
         cmocka_unit_test(folder_is_made_and_a_bad_one_is_told),
         cmocka_unit_test(a_folder_of_no_use_is_told_before_anything_is_recorded),
         cmocka_unit_test(environment_names_the_folder),

@@ -94,6 +94,26 @@ static void scheduled_files_read_back(void **state) {
     end(&b);
 }
 
+/* What is open when a file is written comes with the next one, and the step around it too. */
+static void files_written_inside_a_step_read_back(void **state) {
+    (void)state;
+    bench b;
+    const char *path;
+    begin(&b);
+    qn_record_step(b.context, NULL);
+    run_ops(&b, 2);
+    for (int i = 0; i < 3; i++) {
+        qn_record_push(b.context, QN_PART_MODULE, "half here, half there");
+        run_ops(&b, 1);
+        assert_int_equal(qn_recorder_write(b.recorder, &path, &b.error), QN_OK);
+        assert_int_equal(read_back(path).events_kept, i == 0 ? 5 : 6); /* span, step, 3 ops; then a range, too */
+        run_ops(&b, 1);
+        qn_record_pop(b.context);
+        run_ops(&b, 1);
+    }
+    end(&b);
+}
+
 /* ---- Quern's own views -------------------------------------------------------------------------------------------- */
 
 typedef struct buffer {
@@ -362,6 +382,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(run_of_the_cpu_reads_back),
         cmocka_unit_test(scheduled_files_read_back),
+        cmocka_unit_test(files_written_inside_a_step_read_back),
         cmocka_unit_test(roofline_tells_rates_and_limits),
         cmocka_unit_test(parts_add_up),
         cmocka_unit_test(device_work_belongs_to_its_op),
