@@ -10,19 +10,21 @@
 #ifdef QUERN_HAS_MICROHTTPD
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "base/arena.h"
 #include "prof/prof_json.h"
 
-/* Beyond KEPT_CONNECTIONS whoever has let the server wait longest gives way: clients who send their question byte by byte, or none, would
- * else keep out everybody who comes after them. Past MOST_CONNECTIONS, which leaves time for that, the library refuses. */
-enum { KEPT_CONNECTIONS = 48, MOST_CONNECTIONS = 64, IDLE_SECONDS = 60, CONNECTION_BYTES = 64 * 1024 };
+/* Beyond those that are kept, three of four, whoever has let the server wait longest gives way: clients who send their question byte by
+ * byte, or none, would else keep out everybody who comes after them. Past the most, which leaves time for that, the library refuses. */
+enum { MOST_CONNECTIONS = 64, LEAST_CONNECTIONS = 4, OWN_FILES = 8, IDLE_SECONDS = 60, CONNECTION_BYTES = 64 * 1024 };
 
 typedef struct client {
     struct MHD_Connection *connection; /* NULL: free */
@@ -35,7 +37,7 @@ struct qn_page_server {
     qn_arena arena;
     page_source source;
     struct MHD_Daemon *daemon;
-    int port, loopback;
+    int port, loopback, most; /* connections */
     char title[256], host[64];
     client clients[MOST_CONNECTIONS]; /* of the library's thread, as everything below */
     int n_clients;
@@ -220,7 +222,7 @@ static void make_room(qn_page_server *server) {
 }
 
 static void begin_client(qn_page_server *server, struct MHD_Connection *connection, void **slot) {
-    if (server->n_clients >= KEPT_CONNECTIONS) {
+    if (server->n_clients >= server->most - server->most / 4) {
         make_room(server);
     }
     for (int i = 0; i < MOST_CONNECTIONS && !*slot; i++) {
@@ -318,16 +320,44 @@ static void be_silent(void *user, const char *format, va_list arguments) {
     (void)user, (void)format, (void)arguments; /* the library's default is to print */
 }
 
+/* How many more files the process may open, counted up to `most`. */
+static int free_files(int most) {
+    struct rlimit limit;
+    int n = 0;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+        return most;
+    }
+    for (rlim_t fd = 0; fd < limit.rlim_cur && n < most; fd++) {
+        n += fcntl((int)fd, F_GETFD) < 0;
+    }
+    return n;
+}
+
+/* Where connections took every file there may be, nobody could be let in any more and no trace be read. */
+static qn_status count_connections(qn_page_server *server, qn_error *error) {
+    int files = free_files(MOST_CONNECTIONS + OWN_FILES);
+    server->most = files - OWN_FILES;
+    if (server->most >= LEAST_CONNECTIONS) {
+        return QN_OK;
+    }
+    return qn_error_set(error, QN_IO, "the process may open %d more files and a server takes at least %d; ulimit -n raises that",
+                        files, LEAST_CONNECTIONS + OWN_FILES);
+}
+
 static qn_status start(qn_page_server *server, const address *at, const char *host, int port, qn_error *error) {
     unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_ERROR_LOG;
+    qn_status status = count_connections(server, error);
+    if (status != QN_OK) {
+        return status;
+    }
     if (at->any.sa_family == AF_INET6) {
         flags |= MHD_USE_IPv6;
     }
     server->daemon = MHD_start_daemon(flags, (uint16_t)port, NULL, NULL, answer, server, MHD_OPTION_EXTERNAL_LOGGER, be_silent,
-                                      NULL, MHD_OPTION_SOCK_ADDR, &at->any, MHD_OPTION_CONNECTION_LIMIT,
-                                      (unsigned)MOST_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS,
-                                      MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_NOTIFY_CONNECTION,
-                                      notice_client, server, MHD_OPTION_NOTIFY_COMPLETED, end_answer, server, MHD_OPTION_END);
+                                      NULL, MHD_OPTION_SOCK_ADDR, &at->any, MHD_OPTION_CONNECTION_LIMIT, (unsigned)server->most,
+                                      MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+                                      (size_t)CONNECTION_BYTES, MHD_OPTION_NOTIFY_CONNECTION, notice_client, server,
+                                      MHD_OPTION_NOTIFY_COMPLETED, end_answer, server, MHD_OPTION_END);
     if (!server->daemon) {
         return qn_error_set(error, QN_IO, "cannot listen on %s port %d; another program may have it", host, port);
     }

@@ -8,6 +8,7 @@ Makes its own small traces. Prints one line per failed check and at the end `N p
 import gzip
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -333,6 +334,43 @@ def server(work):
                 check("an address that nobody gets", False, "it went on serving")
 
 
+def few_files(work, trace):
+    """Clients who wait, more of them than the process may open files, keep nobody out."""
+    limit = lambda files: lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # noqa: E731
+    going = subprocess.Popen([QUERN, "profile", "serve", trace, "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                             preexec_fn=limit(20))
+    address = going.stdout.readline()
+    if not address:  # built without
+        going.communicate()
+        return
+    place = ("127.0.0.1", int(address.strip("/\n").rsplit(":", 1)[1]))
+    waiting = [socket.create_connection(place, timeout=10) for _ in range(30)]
+    for connection in waiting:
+        try:
+            connection.sendall(b"GET / HT")
+        except OSError:
+            pass  # it has given way
+    said = b""
+    try:
+        with socket.create_connection(place, timeout=10) as connection:
+            connection.sendall(b"GET /api/view?view=overview&trace=0 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            while more := connection.recv(65536):
+                said += more
+    except OSError as fault:
+        said += str(fault).encode()
+    check("a question behind clients who took all files", b"performance" in said, repr(said[-200:]))
+    for connection in waiting:
+        connection.close()
+    going.terminate()
+    going.communicate()
+    try:
+        answer = subprocess.run([QUERN, "profile", "serve", trace, "--port", "0"], capture_output=True, text=True, timeout=20,
+                                preexec_fn=limit(10))
+        check("too few files for a server", answer.returncode == 1 and "more files" in answer.stderr, repr(answer.stderr))
+    except subprocess.TimeoutExpired:
+        check("too few files for a server", False, "it serves")
+
+
 def main():
     with tempfile.TemporaryDirectory() as work:
         trace = write(os.path.join(work, "w.pt.trace.json"), json.dumps({"traceEvents": EVENTS}))
@@ -347,6 +385,7 @@ def main():
         written_over(work)
         interruption(work)
         server(work)
+        few_files(work, trace)
     print(f"{passed} passed, {len(failures)} failed")
     return 1 if failures else 0
 
