@@ -67,7 +67,7 @@ int app_graph_symbols(const char *who, const qn_graph *graph, const char *list, 
         if (which < 0 || item[length] != '=' || end == item + length + 1 || end != item + whole) {
             fprintf(stderr, which < 0 ? "%s: there is no symbol '%.*s'\n" : "%s: symbol '%.*s' needs a number\n", who,
                     (int)length, item);
-            return APP_FAILED;
+            return APP_USAGE;
         }
         numbers[which] = number;
         item += whole + (item[whole] == ',');

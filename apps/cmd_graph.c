@@ -100,7 +100,8 @@ static int bind_symbols(qn_graph **graph, const char *file, const char *list) {
     int64_t numbers[APP_SYMBOLS];
     qn_graph *bound;
     qn_error error;
-    if (app_graph_symbols("quern graph", *graph, list, numbers) != APP_OK) return APP_FAILED;
+    int rc = app_graph_symbols("quern graph", *graph, list, numbers);
+    if (rc != APP_OK) return rc;
     if (qn_graph_bind(*graph, numbers, &bound, &error) != QN_OK) return complain(file, error.text);
     qn_graph_destroy(*graph);
     *graph = bound;

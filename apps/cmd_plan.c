@@ -156,7 +156,8 @@ static int make_plan(const options *o, const qn_graph *graph, qn_device *device,
     int64_t symbols[APP_SYMBOLS];
     struct timespec from, to;
     qn_error error = {QN_OK, ""};
-    if (app_graph_symbols("quern plan", graph, o->bind, symbols) != APP_OK) return APP_USAGE;
+    int rc = app_graph_symbols("quern plan", graph, o->bind, symbols);
+    if (rc != APP_OK) return rc;
     qn_plan_options p = {.size = sizeof p, .flags = o->flags, .symbols = symbols, .memory_cap = o->cap, .device = device};
     clock_gettime(CLOCK_MONOTONIC, &from);
     qn_status status = qn_plan_create(graph, &p, plan, &error);

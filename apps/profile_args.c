@@ -132,6 +132,8 @@ int profile_check_units(const qn_profile_request *r) {
     };
     if (r->start_ts && !is_number(r->start_ts)) return profile_wrong(NULL, "--start takes a number, not '%s'", r->start_ts);
     if (r->end_ts && !is_number(r->end_ts)) return profile_wrong(NULL, "--end takes a number, not '%s'", r->end_ts);
+    if (r->start_ts && r->end_ts && strtod(r->start_ts, NULL) > strtod(r->end_ts, NULL))
+        return profile_wrong(NULL, "--start lies behind --end, which is %s", r->end_ts);
     int rc = check_unit("--time", r->time_metric, times, sizeof times / sizeof *times);
     return rc == APP_OK ? check_unit("--memory", r->memory_metric, sizes, sizeof sizes / sizeof *sizes) : rc;
 }

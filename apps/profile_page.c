@@ -64,6 +64,7 @@ static int take_arguments(page_job *job, int argc, char **argv) {
         }
     }
     if (!job->path || !*job->path) return profile_wrong(argv[0], "a file or folder is needed%s", "");
+    if (app_is_empty("quern profile", "the file to write", job->out)) return APP_USAGE;
     if (job->port_text) {
         char *end;
         long port = strtol(job->port_text, &end, 10);

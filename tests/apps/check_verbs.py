@@ -242,6 +242,16 @@ def many_gradients(folder):
         expect("there is no" in run("graph", path, "--grad", loss, "--wrt", wrt, code=1).stderr, f"--grad {loss} --wrt {wrt}")
 
 
+def symbol_names(folder):
+    """A symbol that the graph does not have is a word too many for both verbs that take them."""
+    path = os.path.join(folder, "g.qir")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write('quern graph 1\nsymbol n 1..8\ninput %x f32[n]\n%y = sqr %x\noutput %y "y"\n')
+    for verb in ("graph", "plan"):
+        expect("there is no symbol 'm'" in run(verb, path, "--bind", "m=2", code=2).stderr, f"{verb} --bind m=2")
+        expect("needs a number" in run(verb, path, "--bind", "n=x", code=2).stderr, f"{verb} --bind n=x")
+
+
 def pass_names(folder):
     """Names of no pass or rule are refused with those that there are."""
     path = os.path.join(folder, "g.qir")
@@ -332,7 +342,7 @@ def slow_clients(folder):
 
 with tempfile.TemporaryDirectory() as made_here:
     for test in (help_texts, closed_files, reader_gone, foreign_names, wrong_words, texts, benches, recorded_bench, inputs_stay, many_gradients,
-                 pass_names, profile_folder, long_contexts, slow_clients):
+                 symbol_names, pass_names, profile_folder, long_contexts, slow_clients):
         place = os.path.join(made_here, test.__name__)
         os.mkdir(place)
         test(place)

@@ -28,6 +28,7 @@ WRONG = (
     ("profile overview t --json --csv", "'--json' and '--csv' do not go"), ("profile trace_view t --csv", "'--csv' do not go"),
     ("profile overview t --json --top 1", "'--json' and '--top' do not go"), ("profile memory t --start nan", "a number, not 'nan'"),
     ("profile memory t --time foo", "us, ms or s, not 'foo'"), ("profile memory_events t --memory foo", "GB, not 'foo'"),
+    ("profile memory t --start 5 --end 1", "--start lies behind --end"), ("profile html t -o EMPTY", "the file to write is empty"),
     ("run EMPTY -p x", "the name of the model is empty"), ("run M -p x --prompt-cache EMPTY", "the name of the prompt cache is empty"),
     ("quantize M EMPTY Q4_0", "the name of the file to write is empty"), ("inspect EMPTY", "the name of the file is empty"),
     ("quantize M q.gguf Q4_0 --tensor-type [=Q8_0", "'[' is no regular expression"),
