@@ -170,6 +170,7 @@ qn_status qn_recorder_describe(qn_recorder *r, qn_recorder_info *info) {
     if (!r || !info || info->size != sizeof *info) return QN_ARGUMENT;
     pthread_mutex_lock(&r->lock);
     *info = r->info;
+    info->dropped += r->unwritten;
     for (const qn_trace_ring *ring = r->rings; ring; ring = ring->next) {
         info->labels_lost += atomic_load_explicit(&ring->labels_lost, memory_order_relaxed);
         info->dropped += atomic_load_explicit(&ring->dropped, memory_order_relaxed) - ring->dropped_before;

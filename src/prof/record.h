@@ -33,6 +33,7 @@ struct qn_recorder {
     uint64_t base, base_wall; /* the same moment on both clocks */
     uint64_t phase_start;     /* of the schedule: records that began before it are not written */
     uint64_t window_start;    /* where the last file ended */
+    uint64_t unwritten;       /* records of files that failed since, told as dropped */
     int64_t next_step;
 
     qn_record_prop devices[QN_RECORD_DEVICES];

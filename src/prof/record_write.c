@@ -335,15 +335,23 @@ static void name_file(qn_recorder *r, int64_t pid, uint64_t wall) {
              (unsigned long long)r->last_stamp, r->options.flags & QN_RECORD_GZIP ? ".gz" : "");
 }
 
+/* What is collected is gone from the rings: the file is there before. */
 static qn_status write_out(qn_record_file *f, qn_error *error) {
     qn_recorder *r = f->recorder;
-    qn_status status = collect(f);
-    if (status == QN_OK) status = tabulate(f);
-    if (status != QN_OK) return qn_error_set(error, status, "no memory to put the records of %zu threads in order", f->n_threads);
-    status = qn_out_open(f->out, r->path, (r->options.flags & QN_RECORD_GZIP) != 0, error);
+    qn_status status = qn_out_open(f->out, r->path, (r->options.flags & QN_RECORD_GZIP) != 0, error);
     if (status != QN_OK) return status;
-    write_trace(f);
-    return qn_out_close(f->out, 1, error);
+    status = collect(f);
+    if (status == QN_OK) status = tabulate(f);
+    if (status == QN_OK) write_trace(f);
+    else qn_error_set(error, status, "no memory to put the records of %zu threads in order", f->n_threads);
+    qn_status closed = qn_out_close(f->out, status == QN_OK, status == QN_OK ? error : NULL);
+    return status == QN_OK ? closed : status;
+}
+
+/* After a file that failed: its records are lost as those are that a ring had no room for. */
+static void count_unwritten(const qn_record_file *f) {
+    f->recorder->unwritten = f->lost;
+    for (size_t i = 0; f->threads && i < f->n_threads; i++) f->recorder->unwritten += f->threads[i].n;
 }
 
 qn_status qn_record_write_file(qn_recorder *r, qn_error *error) {
@@ -353,6 +361,7 @@ qn_status qn_record_write_file(qn_recorder *r, qn_error *error) {
     f.pid = getpid();
     f.whole = (r->options.flags & QN_RECORD_WHOLE_US) != 0;
     f.end = qn_clock_now();
+    f.lost = r->unwritten;
     f.start = r->window_start > r->phase_start ? r->window_start : r->phase_start;
     qn_status status = qn_out_make_folder(r->folder, error);
     if (status != QN_OK) return status;
@@ -360,8 +369,10 @@ qn_status qn_record_write_file(qn_recorder *r, qn_error *error) {
     qn_arena_init(&f.arena, 0);
     f.out = qn_arena_alloc(&f.arena, 1, sizeof *f.out);
     status = f.out ? write_out(&f, error) : qn_error_set(error, QN_NO_MEMORY, "no memory to write a trace");
-    r->info.dropped += f.lost;
+    if (status != QN_OK) count_unwritten(&f);
     if (status == QN_OK) {
+        r->unwritten = 0;
+        r->info.dropped += f.lost;
         r->window_start = f.end;
         r->info.files++;
         r->info.events += f.events;

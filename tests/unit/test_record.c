@@ -1,6 +1,8 @@
 /* The recorder: what is told comes out, nothing is lost without being counted, and the file is good for readers. */
 #include "record_help.h"
 #include <errno.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <quern/limits.h>
 #include "prof/record_work.h"
 
@@ -396,6 +398,42 @@ static void folder_is_made_and_a_bad_one_is_told(void **state) {
     end(&b);
 }
 
+/* A write that fails as the system would let one: no file to open, none to grow. */
+static qn_status write_within(bench *b, int what, rlim_t most) {
+    struct rlimit before, low;
+    assert_int_equal(getrlimit(what, &before), 0);
+    low = before;
+    low.rlim_cur = most;
+    assert_int_equal(setrlimit(what, &low), 0);
+    qn_status status = qn_recorder_write(b->recorder, NULL, &b->error);
+    assert_int_equal(setrlimit(what, &before), 0);
+    return status;
+}
+
+static void what_a_failed_file_lost_is_counted(void **state) {
+    (void)state;
+    bench b;
+    begin(&b);
+    signal(SIGXFSZ, SIG_IGN);
+    run_ops(&b, 100);
+    assert_int_equal(write_within(&b, RLIMIT_NOFILE, 0), QN_IO);
+    assert_int_equal(info_of(&b).dropped, 0); /* nothing was taken yet */
+    char *text = write_text(&b);
+    assert_int_equal(occurrences(text, "cpu_op"), 100);
+    free(text);
+    run_ops(&b, 30);
+    assert_int_equal(write_within(&b, RLIMIT_FSIZE, 500), QN_IO);
+    assert_int_equal(info_of(&b).dropped, 30);
+    run_ops(&b, 2);
+    text = write_text(&b);
+    assert_int_equal(occurrences(text, "cpu_op"), 2);
+    assert_non_null(strstr(text, "\"dropped\":30"));
+    free(text);
+    assert_int_equal(info_of(&b).dropped, 30);
+    assert_int_equal(count_files(&b, 0), 2);
+    end(&b);
+}
+
 static void a_folder_of_no_use_is_told_before_anything_is_recorded(void **state) {
     (void)state;
     bench b;
@@ -476,6 +514,7 @@ int main(void) {
         cmocka_unit_test(no_memory_and_bad_options_are_told),
         cmocka_unit_test(contexts_that_are_gone_leave_no_ring_behind_a_file),
         cmocka_unit_test(folder_is_made_and_a_bad_one_is_told),
+        cmocka_unit_test(what_a_failed_file_lost_is_counted),
         cmocka_unit_test(a_folder_of_no_use_is_told_before_anything_is_recorded),
         cmocka_unit_test(environment_names_the_folder),
         cmocka_unit_test(limits_are_measured_and_written),
