@@ -144,9 +144,8 @@ int lm_session(lm *l) {
 }
 
 int64_t lm_context(const lm *l) {
-    enum { MOST_UNASKED = 4096 }; /* as model.h says of a context that is not named */
     if (l->options.context) return l->options.context;
-    return l->info.context < MOST_UNASKED ? l->info.context : MOST_UNASKED;
+    return l->info.context < QN_DEFAULT_CONTEXT ? l->info.context : QN_DEFAULT_CONTEXT;
 }
 
 int lm_tokenizer(lm *l, const qn_tokenizer **tokenizer) {

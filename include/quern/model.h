@@ -51,10 +51,12 @@ QN_API qn_status qn_model_tokenizer(qn_model *model, const qn_tokenizer **tokeni
 
 typedef struct qn_session qn_session;
 
+enum { QN_DEFAULT_CONTEXT = 4096 }; /* most tokens in a sequence, where nobody asks for another number */
+
 typedef struct qn_session_options {
     uint32_t size;            /* sizeof(qn_session_options) */
     uint32_t flags;           /* QN_SESSION_* */
-    int64_t context;          /* most tokens in a sequence; 0: what the model was trained for, but at most 4096 */
+    int64_t context;          /* most tokens in a sequence; 0: what the model was trained for, but at most QN_DEFAULT_CONTEXT */
     int32_t sequences;        /* how many are kept at once; 0: one */
     int32_t batch;            /* most tokens of a sequence in one run of the plan; 0: 512 */
     qn_dtype k, v;            /* of the cache: f32, f16, bf16, q8_0, q4_0 and so on; 0: f16 */

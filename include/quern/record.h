@@ -105,7 +105,7 @@ typedef struct qn_recorder_info {
     uint32_t size;        /* set by the caller to sizeof(qn_recorder_info) */
     uint32_t files;       /* written so far */
     uint64_t events;      /* in them: ops, ranges, calls, device work, memory records, counters */
-    uint64_t dropped;     /* records a full ring lost */
+    uint64_t dropped;     /* records a full ring lost, or a file that could not be written */
     uint64_t labels_lost; /* names that found no room */
     uint64_t clamped;     /* device work that seemed to start before its submission */
 } qn_recorder_info;

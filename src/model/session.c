@@ -5,7 +5,7 @@
 #include "base/heap.h"
 #include "run/plan_input.h"
 
-enum { CONTEXT = 4096, BATCH = 512, STEP = 256, SMALL_STEP = 32, MOST_SEQUENCES = 1024, MOST_BATCH = 65536 };
+enum { BATCH = 512, STEP = 256, SMALL_STEP = 32, MOST_SEQUENCES = 1024, MOST_BATCH = 65536 };
 
 /* ---- Making one */
 
@@ -20,7 +20,7 @@ static qn_status take_shape(qn_session *s, const qn_session_options *o, qn_error
     if (o && o->size < sizeof *o)
         return qn_error_set(error, QN_ARGUMENT, "session options of %u bytes, expected %zu", o->size, sizeof *o);
     qn_dtype standard = o && o->flags & QN_SESSION_F32_CACHE ? QN_DTYPE_F32 : QN_DTYPE_F16;
-    s->context = o && o->context ? o->context : h->context < CONTEXT ? h->context : CONTEXT;
+    s->context = o && o->context ? o->context : h->context < QN_DEFAULT_CONTEXT ? h->context : QN_DEFAULT_CONTEXT;
     s->shape.sequences = o && o->sequences ? o->sequences : 1;
     s->shape.batch = o && o->batch ? o->batch : BATCH;
     s->shape.k = o && o->k ? o->k : standard;
