@@ -48,6 +48,10 @@ typedef struct help_bench {
     char *host, *before, *back, *again, *workspace; /* HELP_ARENA bytes each */
     uint32_t seed;
     int cases;
+    struct {
+        int64_t at;
+        double have, want;
+    } worst; /* element of what help_error looked at last */
 } help_bench;
 
 static const double help_odd[] = {0,     -0.0,    1,        -1,        0.5,    2.5,    -2.5,  1e-3, 6e-8,         -6e-8,
@@ -141,7 +145,7 @@ static inline void help_fill(help_bench *b, const qn_tensor *t, const help_item 
  * so that whatever else differs was not to be written. */
 static inline double help_error(help_bench *b, const qn_tensor *t) {
     int64_t n = qn_tensor_count(t), index[QN_MAX_RANK] = {0};
-    double wrong = 0, right = 0;
+    double wrong = 0, right = 0, most = 0;
     for (int64_t k = 0; k < n; k++) {
         int64_t at = (int64_t)(uintptr_t)t->data + t->offset;
         for (int i = 0; i < t->rank; i++) at += index[i] * t->stride[i];
@@ -150,8 +154,10 @@ static inline double help_error(help_bench *b, const qn_tensor *t) {
         memcpy(b->back + at, b->host + at, (size_t)qn_dtype_describe((qn_dtype)t->dtype)->bytes);
         if (isnan(want) && isnan(have)) continue;
         if (isinf(want) && want == have) continue;
-        if (!isfinite(want) || !isfinite(have)) return INFINITY;
-        wrong += (want - have) * (want - have);
+        double off = isfinite(want) && isfinite(have) ? fabs(want - have) : INFINITY;
+        if (off > most) b->worst.at = k, b->worst.have = have, b->worst.want = want, most = off;
+        if (isinf(off)) return off;
+        wrong += off * off;
         right += want * want;
     }
     return wrong == 0 ? 0 : wrong / (right > 0 ? right : 1);
@@ -261,8 +267,9 @@ static inline void help_compare(help_bench *b, help_case *c) {
     for (int i = 0; i < c->n_dst; i++) {
         double error = help_error(b, &t[HELP_ITEMS + i]);
         if (!(error <= c->bound))
-            fail_msg("%s %s: output %d: error %.3g over the bound %.3g (case %d)", qn_op_describe(c->op)->name,
-                     qn_subop_count(c->op) ? qn_subop_name(c->op, c->subop) : "", i, error, c->bound, b->cases);
+            fail_msg("%s %s: output %d: error %.3g over the bound %.3g (case %d), element %lld is %g, not %g",
+                     qn_op_describe(c->op)->name, qn_subop_count(c->op) ? qn_subop_name(c->op, c->subop) : "", i, error, c->bound,
+                     b->cases, (long long)b->worst.at, b->worst.have, b->worst.want);
     }
     assert_memory_equal(b->host, b->back, used);
     b->cases++;

@@ -44,7 +44,7 @@ void forward(uint c, uint rows) {
     float gamma = get(2, at), beta = get(3, at);
     for (uint i = lane; i < rows; i += 256) {
         uvec4 k = column(row_start(i), c);
-        put(1, k, from_mean(get(0, k)) * r * gamma + beta);
+        put(1, k, normalised(get(0, k), r) * gamma + beta);
     }
 }
 
@@ -57,7 +57,7 @@ void backward(uint c, uint rows) {
         uvec4 k = column(row_start(i), c);
         float g = get(0, k);
         q += g;
-        qh += g * (from_mean(get(3, k)) * r);
+        qh += g * normalised(get(3, k), r);
     }
     q = row_sum(q);
     qh = row_sum(qh);
@@ -65,8 +65,8 @@ void backward(uint c, uint rows) {
     if (lane == 0 && has(7)) put(7, at, q);
     for (uint i = lane; i < rows; i += 256) {
         uvec4 k = column(row_start(i), c);
-        float h = from_mean(get(3, k)) * r, g = get(0, k);
-        put(1, k, OWN ? gamma * (r * ((g - q / count - h * qh / count) * scale)) : gamma * r * g);
+        float h = normalised(get(3, k), r), g = get(0, k);
+        put(1, k, OWN ? gamma * unscaled(g - q / count - h * qh / count, r) : gamma * r * g);
     }
 }
 

@@ -33,6 +33,8 @@ layout(buffer_reference, std430, buffer_reference_align = 4) buffer Word32 { uin
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer Word64 { uvec2 v; };
 
 bool is_nan(float x) { return (floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u; }
+// A compiler may turn a comparison round, and then NaN is less or more than anything: what NaN must not pass asks for its bits, too.
+bool is_finite(float x) { return (floatBitsToUint(x) & 0x7f800000u) != 0x7f800000u; }
 float not_a_number() { return uintBitsToFloat(0x7fc00000u); }
 float infinity() { return uintBitsToFloat(0x7f800000u); }
 float number(uint i) { return uintBitsToFloat(push.p[i]); }

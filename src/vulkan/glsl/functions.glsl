@@ -26,7 +26,7 @@ vec2 far_sine_cosine(float x) {
 }
 
 vec2 sine_cosine(float x) {
-    if (!(abs(x) < infinity())) return vec2(not_a_number());
+    if (!is_finite(x)) return vec2(not_a_number());
     if (abs(x) > 8192.0) return far_sine_cosine(x); // from there on the reduction below loses digits as x does
     float q = floor(x * 0.636619772367581 + 0.5);
     precise float r = x - q * 1.5703125;
@@ -254,9 +254,10 @@ float power(float a, float b) {
         return odd && (floatBitsToUint(a) >> 31) != 0 ? -end : end;
     }
     if (abs(a) == 1.0 && whole) return odd ? a : 1.0; // -1
-    if (a < 0.0 && !whole && a != -infinity()) return not_a_number();
-    float size = exp2(b * log_2(abs(a)));
-    return a < 0.0 && odd ? -size : size;
+    if (sign_of(a) < 0 && !whole && a != -infinity()) return not_a_number();
+    uint bits = floatBitsToUint(a); // by them, as abs and comparisons may take small numbers for 0
+    float size = exp2(b * log_2(uintBitsToFloat(bits & 0x7fffffffu)));
+    return (bits >> 31) != 0 && odd ? -size : size;
 }
 
 // Remainder with the sign of b, exact: b is taken away in halves of the largest multiple by a power of two.

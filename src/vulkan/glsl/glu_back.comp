@@ -22,13 +22,15 @@ void main() {
     uvec4 at = walk(i);
     float g = get(0, at), u = get(1, at), v = get(2, at), du, dv;
     if (FN == 0) { // 0 below 0 even where v is Inf or NaN; NaN stays
-        du = u <= 0.0 ? 0.0 : v;
-        dv = u <= 0.0 ? 0.0 : u;
+        bool is_shut = sign_of(u) <= 0 && !is_nan(u);
+        du = is_shut ? 0.0 : v;
+        dv = is_shut ? 0.0 : u;
     } else if (FN == 3) {
-        float alpha = number(2), limit = number(3), cu = u > limit ? limit : u, cv = v > limit ? limit : v < -limit ? -limit : v;
+        float alpha = number(2), limit = number(3), cu = is_nan(u) || u <= limit ? u : limit;
+        float cv = is_nan(v) ? v : v > limit ? limit : v < -limit ? -limit : v;
         float s = sigmoid(alpha * cu);
-        du = u <= limit ? (cv + 1.0) * (s + bend(alpha * cu, s * sigmoid(-alpha * cu))) : 0.0;
-        dv = abs(v) <= limit ? gate(cu, s) : 0.0;
+        du = u <= limit && !is_nan(u) ? (cv + 1.0) * (s + bend(alpha * cu, s * sigmoid(-alpha * cu))) : 0.0;
+        dv = abs(v) <= limit && !is_nan(v) ? gate(cu, s) : 0.0;
     } else {
         vec2 act = gate_of(u);
         du = act.y * v;

@@ -23,7 +23,7 @@ void main() {
     if (!has(1)) return;
     for (uint i = lane; i < n; i += 256) {
         uvec4 c = column(at, i);
-        float h = from_mean(get(0, c)) * r;
+        float h = normalised(get(0, c), r);
         if (has(2)) h *= get(2, c);
         if (has(3)) h += get(3, c);
         put(1, c, h);

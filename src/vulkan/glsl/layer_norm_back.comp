@@ -24,14 +24,14 @@ void main() {
         uvec4 c = column(at, i);
         float w = weighted(c);
         q += w;
-        qh += w * (from_mean(get(1, c)) * by);
+        qh += w * normalised(get(1, c), by);
     }
     q = FN == 1 ? row_sum(q) / count : 0.0;
     qh = row_sum(qh) / count;
     float up_mean = has(4) ? get(4, at) / count : 0.0, up_r = has(5) ? get(5, at) * r * r / count : 0.0;
     for (uint i = lane; i < n; i += 256) {
         uvec4 c = column(at, i);
-        float h = from_mean(get(1, c)) * by;
-        put(2, c, by * ((weighted(c) - q - h * qh) * scale) + up_mean - up_r * h);
+        float h = normalised(get(1, c), by);
+        put(2, c, unscaled(weighted(c) - q - h * qh, by) + up_mean - up_r * h);
     }
 }

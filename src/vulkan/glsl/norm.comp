@@ -22,5 +22,5 @@ void main() {
     } else {
         by = 1.0 / sqrt(squares / float(n) + scaled_eps(number(0)));
     }
-    for (uint i = lane; i < n; i += 256) store(TYPE_Y, push.y, to + int64_t(i) * push.sy[0], from_mean(row_value(i)) * by);
+    for (uint i = lane; i < n; i += 256) store(TYPE_Y, push.y, to + int64_t(i) * push.sy[0], normalised(row_value(i), by));
 }

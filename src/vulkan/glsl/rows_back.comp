@@ -30,13 +30,13 @@ void main() {
     } else if (FN != 0) {
         by = 1.0 / sqrt(squares / count + scaled_eps(least));
     }
-    for (uint i = lane; i < n; i += 256) dot_sum += up(i) * (from_mean(row_value(i)) * by); // by what it was made
+    for (uint i = lane; i < n; i += 256) dot_sum += up(i) * normalised(row_value(i), by); // by what it was made
     dot_sum = row_sum(dot_sum);
     if (FN == 3 && size <= least) dot_sum = 0.0;
     if (FN == 1 || FN == 2) dot_sum /= count;
     for (uint i = lane; i < n; i += 256) {
-        float x = row_value(i), h = from_mean(x) * by;
-        float v = FN == 0 ? number(0) * x * (up(i) - dot_sum) : by * ((up(i) - g_mean - h * dot_sum) * scale);
+        float x = row_value(i), h = normalised(x, by);
+        float v = FN == 0 ? number(0) * x * (up(i) - dot_sum) : unscaled(up(i) - g_mean - h * dot_sum, by);
         store(TYPE_Y, push.y, to + int64_t(i) * push.sy[0], v);
     }
 }
