@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/decimal.h"
 #include "tensor/dtype.h"
 #include "tensor/half.h"
 
@@ -14,13 +15,6 @@ int qn_ir_number_is(qn_dtype dtype) {
 }
 
 static int is_float(qn_dtype dtype) { return dtype >= QN_DTYPE_F64 && dtype <= QN_DTYPE_BF16; }
-
-/* What the C library prints and reads between whole and fraction, which depends on the program's locale. */
-static char decimal_point(void) {
-    char text[8];
-    snprintf(text, sizeof text, "%.1f", 0.5);
-    return text[1];
-}
 
 /* Decimal digits with at most one point and one exponent, nothing else: the C library would also take hexadecimal and words. */
 static int is_decimal(const char *text, size_t n) {
@@ -61,19 +55,14 @@ static int parse_float(qn_dtype dtype, const char *text, size_t n, void *element
         const char *text;
         double value;
     } words[] = {{"inf", INFINITY}, {"-inf", -INFINITY}, {"nan", NAN}};
-    char copy[QN_NUMBER_ROOM];
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (n == strlen(words[i].text) && memcmp(text, words[i].text, n) == 0) {
             store_float(dtype, words[i].value, (float)words[i].value, element);
             return 1;
         }
-    if (n >= sizeof copy || !is_decimal(text, n)) return 0;
-    memcpy(copy, text, n);
-    copy[n] = 0;
-    char *point = strchr(copy, '.');
-    if (point) *point = decimal_point();
-    store_float(dtype, strtod(copy, NULL), strtof(copy, NULL), element); /* each rounds once */
-    return !isinf(load_float(dtype, element));                           /* infinity must be written as such */
+    if (n >= QN_NUMBER_ROOM || !is_decimal(text, n)) return 0;
+    store_float(dtype, qn_decimal_read(text, n), qn_decimal_read_f32(text, n), element); /* each rounds once */
+    return !isinf(load_float(dtype, element));                                           /* infinity must be written as such */
 }
 
 static const int64_t lowest[QN_DTYPE_COUNT] = {
@@ -118,13 +107,11 @@ int qn_ir_number_parse(qn_dtype dtype, const char *text, size_t n, void *element
 
 static int format_float(qn_dtype dtype, const void *element, char *text) {
     double v = load_float(dtype, element);
-    char back[8], point = decimal_point();
+    char back[8];
     size_t bytes = (size_t)qn_dtype_bytes(dtype);
     int whole = v > -1e7 && v < 1e7 && v == (double)(int64_t)v; /* 65504 in f16 is not to read 6.55e+04 */
     for (int digits = whole ? 7 : 1; digits <= 17; digits++) {
-        int n = isnan(v) ? snprintf(text, QN_NUMBER_ROOM, "nan") : snprintf(text, QN_NUMBER_ROOM, "%.*g", digits, v);
-        char *mark = point == '.' || isnan(v) ? NULL : strchr(text, point);
-        if (mark) *mark = '.';
+        int n = isnan(v) ? snprintf(text, QN_NUMBER_ROOM, "nan") : qn_decimal_print(text, QN_NUMBER_ROOM, 'g', digits, v);
         if (parse_float(dtype, text, (size_t)n, back) && memcmp(back, element, bytes) == 0) return 1;
         if (isnan(v) || isinf(v)) return 0;
     }

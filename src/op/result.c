@@ -1,6 +1,7 @@
 /* The sentence of a result record. Kept out of the dispatcher, which writes numbers only. */
 #include <stdio.h>
 
+#include "base/decimal.h"
 #include "base/reason.h"
 #include "op/op.h"
 
@@ -35,7 +36,7 @@ static void put_number(writer *w, const char *form, int64_t value) {
     if (strcmp(form, "f") == 0) {
         double v;
         memcpy(&v, &value, sizeof v);
-        put(w, number, snprintf(number, sizeof number, "%.9g", v));
+        put(w, number, qn_decimal_print(number, sizeof number, 'g', 9, v));
         return;
     }
     put(w, number, snprintf(number, sizeof number, "%lld", (long long)value));

@@ -1,8 +1,8 @@
 /* Texts of rules into terms. They are rows of our own tables, so what is wrong with one is said to whoever wrote it, by a test.
  */
 #include <stdio.h>
-#include <stdlib.h>
 
+#include "base/decimal.h"
 #include "pass/terms.h"
 
 typedef struct reader {
@@ -70,11 +70,11 @@ static int new_expr(reader *r, qn_expr_kind kind) {
 }
 
 static int number(reader *r, double *v) {
-    char *end;
     blanks(r);
-    *v = strtod(r->at, &end);
-    if (end == r->at) return fail(r, "a number is needed");
-    r->at = end;
+    size_t sign = *r->at == '-', n = sign + strspn(r->at + sign, "0123456789.");
+    if (n == sign) return fail(r, "a number is needed");
+    *v = qn_decimal_read(r->at, n);
+    r->at += n;
     return 0;
 }
 

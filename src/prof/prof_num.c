@@ -1,10 +1,12 @@
-/* Numbers to text and back, exactly and whatever the locale: the C library is only given digit strings without a point, and
- * only in the rare cases that 128-bit integer arithmetic does not settle. */
+/* Numbers to text and back, exactly and whatever the locale: the C library is asked only in the rare cases that 128-bit integer
+ * arithmetic does not settle. */
 #include "prof/prof_num.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/decimal.h"
 
 __extension__ typedef unsigned __int128 u128;
 __extension__ typedef __int128 i128;
@@ -117,42 +119,6 @@ static double scale_decimal(uint64_t digits, int exponent) {
     return scale_bits(quotient, rest != 0, divisor_shift - shift - 64);
 }
 
-enum { SLOW_DIGITS = 800 }; /* more decimal digits than any double or midpoint between two has */
-
-/* The digits without their point, then an exponent: a form every locale reads alike. */
-static double read_slow(const char *text, int64_t length, int64_t exponent) {
-    char copy[SLOW_DIGITS + 32];
-    int used = 0, cut = 0;
-    int64_t after_point = 0;
-    int point = 0;
-    for (int64_t i = 0; i < length && text[i] != 'e' && text[i] != 'E'; i++) {
-        if (text[i] == '.') {
-            point = 1;
-            continue;
-        }
-        if (used == 0 && text[i] == '0') {
-            after_point += point;
-            continue;
-        }
-        if (used < SLOW_DIGITS) {
-            copy[used++] = text[i];
-            after_point += point;
-        } else {
-            cut |= text[i] != '0';
-            after_point -= !point;
-        }
-    }
-    if (used == 0) {
-        return 0.0;
-    }
-    if (cut) { /* a non-zero digit beyond the last one that can matter keeps a tie from being seen */
-        copy[used++] = '1';
-        after_point++;
-    }
-    snprintf(copy + used, 32, "e%lld", (long long)(exponent - after_point));
-    return strtod(copy, NULL);
-}
-
 static int64_t read_exponent(const char *text, int64_t length, int64_t at) {
     int negative = at < length && text[at] == '-';
     if (at < length && (text[at] == '-' || text[at] == '+')) {
@@ -195,7 +161,7 @@ double qn_prof_dbl_read(const char *text, int64_t length) {
     if (!written && power >= -19 && power <= 19) {
         return scale_decimal(digits, (int)power);
     }
-    return read_slow(text, length, exponent);
+    return qn_decimal_read(text, (size_t)length);
 }
 
 /* ---- Writing ------------------------------------------------------------------------------------------------------ */
@@ -385,20 +351,12 @@ prof_num qn_prof_round0(prof_num value) {
 }
 
 double qn_prof_round_places(double value, int places) {
-    char text[400], digits[420];
+    char text[400];
     if (!(fabs(value) < 1e300)) {
         return value;
     }
-    snprintf(text, sizeof text, "%.*f", places, fabs(value));
-    int n = 0;
-    for (const char *at = text; *at; at++) {
-        if (*at >= '0' && *at <= '9') {
-            digits[n++] = *at;
-        }
-    }
-    n += snprintf(digits + n, 16, "e%d", -places);
-    double rounded = qn_prof_dbl_read(digits, n);
-    return signbit(value) ? -rounded : rounded;
+    int n = qn_decimal_print(text, sizeof text, 'f', places, value);
+    return qn_decimal_read(text, (size_t)n);
 }
 
 prof_num qn_prof_round2(prof_num value) {
@@ -415,19 +373,4 @@ prof_num qn_prof_round2(prof_num value) {
     int up = distance > 0 || (distance == 0 && (error > 0 || (error == 0 && fmod(whole, 2.0) != 0)));
     double rounded = (whole + up) / 100.0;
     return prof_dbl(signbit(value.d) ? -rounded : rounded);
-}
-
-int qn_prof_fixed1_text(double value, char *text, int size) {
-    int length = snprintf(text, (size_t)size, "%.1f", value);
-    /* The point may be another character, or several: what is neither digit nor sign is replaced by one point. */
-    int out = 0, in_point = 0;
-    for (int i = 0; i < length && i < size - 1; i++) {
-        int plain = (text[i] >= '0' && text[i] <= '9') || text[i] == '-';
-        if (plain || !in_point) {
-            text[out++] = plain ? text[i] : '.';
-        }
-        in_point = !plain;
-    }
-    text[out] = 0;
-    return out;
 }

@@ -143,8 +143,6 @@ enum { PROF_NUM_TEXT = 40 };
 int qn_prof_num_text(prof_num value, char *text); /* any of the kinds; absent gives None */
 int qn_prof_dbl_text(double value, char *text);
 int qn_prof_int_text(int64_t value, char *text);
-/* "%.1f" of a finite double, independent of the locale; `size` at least 400. Returns the length. */
-int qn_prof_fixed1_text(double value, char *text, int size);
 /* Reads an unsigned JSON number "digits[.digits][e[+-]digits]" of `length` bytes, correctly rounded. */
 double qn_prof_dbl_read(const char *text, int64_t length);
 

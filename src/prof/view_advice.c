@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/decimal.h"
 #include "prof/view_texts.h"
 #include "prof/view_util.h"
 
@@ -23,7 +24,7 @@ static void give(advice *a, const char *text, const char *first, const char *sec
 }
 
 static const char *fixed1(double value, char *text) {
-    text[qn_prof_fixed1_text(value, text, FIXED_TEXT - 1)] = 0;
+    qn_decimal_print(text, FIXED_TEXT, 'f', 1, value);
     return text;
 }
 

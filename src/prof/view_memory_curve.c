@@ -1,6 +1,7 @@
 /* The memory curve (section 17): what is allocated and reserved over time, thinned out where there is more than can be drawn. */
 #include <string.h>
 
+#include "base/decimal.h"
 #include "prof/prof_sort.h"
 #include "prof/view_memory.h"
 #include "prof/view_texts.h"
@@ -158,7 +159,7 @@ static void put_peaks(prof_json *json, const curves *all, const prof_units *unit
         put_device_key(json, all, i);
         qn_prof_json_string_begin(json);
         qn_prof_json_part(json, "Peak Memory Usage: ");
-        qn_prof_json_part_bytes(json, number, (size_t)qn_prof_fixed1_text(peak, number, sizeof number));
+        qn_prof_json_part_bytes(json, number, (size_t)qn_decimal_print(number, sizeof number, 'f', 1, peak));
         qn_prof_json_part(json, units->memory);
         qn_prof_json_string_end(json);
     }

@@ -1,6 +1,8 @@
 /* Values, columns and device facts as the views show them. */
 #include "prof/view_util.h"
 
+#include "base/decimal.h"
+
 void qn_prof_view_column(prof_json *json, const char *name, int is_number, const char *tooltip) {
     qn_prof_json_object(json);
     qn_prof_json_key(json, "type");
@@ -93,7 +95,7 @@ void qn_prof_view_round0(prof_json *json, prof_num value) {
         qn_prof_json_num(json, rounded);
         return;
     }
-    size_t length = (size_t)qn_prof_fixed1_text(rounded.d, text, sizeof text) - 2; /* a whole number: ends in ".0" */
+    size_t length = (size_t)qn_decimal_print(text, sizeof text, 'f', 1, rounded.d) - 2; /* a whole number: ends in ".0" */
     qn_prof_json_raw(json, ", ", json->comma ? 2 : 0);
     qn_prof_json_raw(json, text, length);
     json->comma = 1;

@@ -1,10 +1,10 @@
 /* Reading JSON into a tree; see json_dom.h. */
 #include "text/json_dom.h"
 
-#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/decimal.h"
 #include "text/utf8.h"
 
 enum { MOST_NUMBER = 400 };
@@ -120,7 +120,7 @@ static qn_status read_number(reader *r, json_node *node) {
         if (r->at == exponent) return fault(r, "a number without its exponent");
     }
     if (r->at - from > MOST_NUMBER) return fault(r, "a number of more than 400 characters");
-    node->number = qn_text_number_read(from, (size_t)(r->at - from));
+    node->number = qn_decimal_read(from, (size_t)(r->at - from));
     for (const char *p = start; node->kind == JSON_INT && p < r->at; p++) {
         int64_t digit = *from == '-' ? -(*p - '0') : *p - '0';
         if (__builtin_mul_overflow(node->integer, 10, &node->integer) ||
@@ -223,43 +223,13 @@ const json_node *qn_text_json_get(const json_node *object, const char *key) {
     return found;
 }
 
-/* The C library reads and writes numbers with the point of the locale, which is the program's own business. */
-static const char *local_point(void) {
-    const struct lconv *l = localeconv();
-    return l && l->decimal_point && *l->decimal_point ? l->decimal_point : ".";
-}
-
-double qn_text_number_read(const char *at, size_t n) {
-    char buffer[512];
-    const char *point = local_point();
-    size_t out = 0, size = strlen(point);
-    for (size_t i = 0; i < n && out + size + 1 < sizeof buffer; i++) {
-        if (at[i] == '.') memcpy(buffer + out, point, size), out += size;
-        else buffer[out++] = at[i];
-    }
-    buffer[out] = 0;
-    return strtod(buffer, NULL);
-}
-
 size_t qn_text_number_print(double number, char out[32]) {
-    char digits_of[32];
-    const char *point = local_point();
     int precision = 1, n;
     if (number != number || number - number != 0)
         return (size_t)snprintf(out, 32, "%s", number != number ? "NaN" : number > 0 ? "Infinity" : "-Infinity");
-    do snprintf(digits_of, sizeof digits_of, "%.*e", precision - 1, number);
-    while (strtod(digits_of, NULL) != number && ++precision <= 17);
-    int exponent = atoi(strchr(digits_of, 'e') + 1);
-    if (exponent < -4 || exponent >= 16) n = snprintf(digits_of, sizeof digits_of, "%.*e", precision - 1, number);
-    else n = snprintf(digits_of, sizeof digits_of, "%.*f", precision - 1 - exponent > 1 ? precision - 1 - exponent : 1, number);
-    char *local = strstr(digits_of, point);
-    size_t size = strlen(point), length = (size_t)n;
-    if (local && !(size == 1 && *local == '.')) {
-        size_t head = (size_t)(local - digits_of);
-        memmove(local + 1, local + size, length - head - size + 1);
-        *local = '.';
-        length -= size - 1;
-    }
-    memcpy(out, digits_of, length + 1);
-    return length;
+    do n = qn_decimal_print(out, 32, 'e', precision - 1, number);
+    while (qn_decimal_read(out, (size_t)n) != number && ++precision <= 17);
+    int exponent = atoi(strchr(out, 'e') + 1), places = precision - 1 - exponent;
+    if (exponent >= -4 && exponent < 16) n = qn_decimal_print(out, 32, 'f', places > 1 ? places : 1, number);
+    return (size_t)n;
 }

@@ -27,9 +27,8 @@ qn_status qn_text_json_parse(qn_arena *arena, qn_text text, json_node **root, qn
 const json_node *qn_text_json_get(const json_node *object, const char *key);
 int qn_text_json_is(qn_text text, const char *word);
 
-/* Numbers without the locale: the shortest decimal that reads back as the same double, as Python writes it ("1.0", "1e+20").
+/* The shortest decimal that reads back as the same double, as Python writes it ("1.0", "1e+20").
  * Returns its length; 32 bytes are enough. */
 size_t qn_text_number_print(double number, char out[32]);
-double qn_text_number_read(const char *at, size_t n); /* digits, one '.', an exponent: already checked */
 
 #endif

@@ -1,5 +1,5 @@
 /* Expressions of a template, from the loosest to the tightest operator. */
-#include "text/json_dom.h"
+#include "base/decimal.h"
 #include "text/template_parse.h"
 
 static tpl_node *deeper(tpl_parser *p, tpl_node *(*parse)(tpl_parser *)) {
@@ -61,7 +61,7 @@ static tpl_node *parse_number(tpl_parser *p) {
     for (size_t i = 0; fits && i < n; i++)
         fits = !__builtin_mul_overflow(integer, 10, &integer) && !__builtin_add_overflow(integer, digits[i] - '0', &integer);
     if (fits) return parse_constant(p, tpl_int(integer));
-    return parse_constant(p, (tpl_value){.kind = TPL_FLOAT, .as.number = qn_text_number_read(digits, n)});
+    return parse_constant(p, (tpl_value){.kind = TPL_FLOAT, .as.number = qn_decimal_read(digits, n)});
 }
 
 static tpl_node *parse_strings(tpl_parser *p) { /* neighbours are one */

@@ -1,8 +1,8 @@
 /* Filters that turn values into texts and numbers, and the two ways of Python to put values into a text. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
+#include "base/decimal.h"
 #include "text/json_dom.h"
 #include "text/template.h"
 
@@ -65,7 +65,7 @@ static int read_number(qn_text text, double *number, int *whole) {
         if (i == e) return 0;
     }
     if (!digits || i != to) return 0;
-    *number = qn_text_number_read(text.at + from, to - from);
+    *number = qn_decimal_read(text.at + from, to - from);
     return 1;
 }
 
@@ -123,8 +123,9 @@ static tpl_value round_nearest(tpl *t, tpl_value v, int precision) {
     char digits[400];
     double tens = pow(10, -precision), x = qn_text_tpl_number(v);
     if (v.kind != TPL_FLOAT) return round_integer(t, v.as.integer, precision);
+    int n = precision < 0 || !isfinite(x) ? 0 : qn_decimal_print(digits, sizeof digits, 'f', precision, x);
     if (precision < 0) x = nearbyint(x / tens) * tens;
-    else if (snprintf(digits, sizeof digits, "%.*f", precision, x) < (int)sizeof digits) x = strtod(digits, NULL);
+    else if (n > 0) x = qn_decimal_read(digits, (size_t)n);
     return (tpl_value){.kind = TPL_FLOAT, .as.number = x};
 }
 
@@ -160,7 +161,7 @@ static void put_formatted(tpl *t, tpl_buffer *b, char kind, int precision, tpl_v
     else if (kind == 'x')
         n = snprintf(number, sizeof number, "%s%llx", v.as.integer < 0 ? "-" : "",
                      v.as.integer < 0 ? 0 - (unsigned long long)v.as.integer : (unsigned long long)v.as.integer);
-    else n = snprintf(number, sizeof number, kind == 'f' ? "%.*f" : kind == 'e' ? "%.*e" : "%.*g", precision, x);
+    else n = qn_decimal_print(number, sizeof number, kind, precision, x);
     qn_text_tpl_append(t, b, number, n > 0 && (size_t)n < sizeof number ? (size_t)n : 0);
 }
 
