@@ -5,6 +5,7 @@
  *  - Sizes are int64_t or size_t and are checked for overflow before they are used.
  *  - Shapes are row-major: the last axis is the fastest. Strides are in bytes and may be zero or negative.
  *  - Structs that cross the boundary begin with their size or are fixed for the major version.
+ *  - No function takes more of its thread's stack than QN_STACK_BYTES, beside what callbacks and a Vulkan driver take.
  */
 #ifndef QUERN_QUERN_H
 #define QUERN_QUERN_H
@@ -30,7 +31,7 @@ extern "C" {
 #define QN_PRINTF(format_argument, first)
 #endif
 
-enum { QN_MAX_RANK = 8, QN_MAX_SRC = 40, QN_MAX_DST = 40, QN_MAX_WORDS = 96, QN_WORKSPACE_ALIGN = 64 };
+enum { QN_MAX_RANK = 8, QN_MAX_SRC = 40, QN_MAX_DST = 40, QN_MAX_WORDS = 96, QN_WORKSPACE_ALIGN = 64, QN_STACK_BYTES = 1 << 19 };
 
 /* "major.minor.patch" of the library that was linked, which may be newer than this header. */
 QN_API const char *qn_version(void);
@@ -155,8 +156,9 @@ QN_API int qn_tensor_is_contiguous(const qn_tensor *tensor);
 /* ---- Threads ------------------------------------------------------------------------------------------------------ */
 
 /* Threads that share the work of large ops. Results are the same bits with any number of them, or none. They take none of the
- * process's signals, and round as their caller does. Contexts may have a pool in common: while it is at work for one thread, others
- * do their own work alone. The child of a fork has no threads: what it got it can destroy, and make itself another. */
+ * process's signals, round as their caller does, and have stacks of twice QN_STACK_BYTES at least. Contexts may have a pool in common:
+ * while it is at work for one thread, others do their own work alone. The child of a fork has no threads: what it got it can destroy, and
+ * make itself another. */
 typedef struct qn_pool qn_pool;
 
 enum { QN_POOL_MAX = 256 };

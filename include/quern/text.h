@@ -198,11 +198,11 @@ typedef qn_status (*qn_text_write_fn)(void *user, const char *text, size_t lengt
 
 typedef struct qn_chat_limits { /* 0: the number behind */
     uint32_t size;              /* sizeof(qn_chat_limits) */
-    uint32_t depth;             /* 256: nested expressions, blocks and calls */
-    uint64_t steps;             /* 10 million: nodes evaluated, and pieces of 64 bytes that are looked through */
-    uint64_t memory;            /* 256 MiB */
-    uint64_t output;            /* 64 MiB */
-    int64_t now;                /* seconds since 1970 for strftime_now, in UTC; templates see no other clock */
+    uint32_t depth;  /* 256: nested expressions, blocks and calls; each one more may take 2 KiB beside QN_STACK_BYTES */
+    uint64_t steps;  /* 10 million: nodes evaluated, and pieces of 64 bytes that are looked through */
+    uint64_t memory; /* 256 MiB */
+    uint64_t output; /* 64 MiB */
+    int64_t now;     /* seconds since 1970 for strftime_now, in UTC; templates see no other clock */
 } qn_chat_limits;
 
 /* Renders a Jinja template (the subset that published chat templates use; docs/text.md lists it). context is a JSON

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/heap.h"
 #include "base/memory.h"
 #include "vulkan/vk.h"
 
@@ -198,13 +199,15 @@ static void find_queue(qn_vk_instance *in, qn_vk_facts *f) {
 }
 
 int qn_vk_facts_lists(qn_vk_instance *in, const qn_vk_facts *f, const char *extension) {
-    VkExtensionProperties list[512];
-    uint32_t n = 512;
-    VkResult r = in->vk.EnumerateDeviceExtensionProperties(f->handle, NULL, &n, list);
-    if (r != VK_SUCCESS && r != VK_INCOMPLETE) return 0;
-    for (uint32_t i = 0; i < n; i++)
-        if (strcmp(list[i].extensionName, extension) == 0) return 1;
-    return 0;
+    uint32_t n = 0;
+    if (in->vk.EnumerateDeviceExtensionProperties(f->handle, NULL, &n, NULL) != VK_SUCCESS) return 0;
+    VkExtensionProperties *list = qn_heap_zeroed(n, sizeof *list);
+    VkResult r = list ? in->vk.EnumerateDeviceExtensionProperties(f->handle, NULL, &n, list) : VK_ERROR_OUT_OF_HOST_MEMORY;
+    int found = 0;
+    for (uint32_t i = 0; i < n && (r == VK_SUCCESS || r == VK_INCOMPLETE); i++)
+        found |= strcmp(list[i].extensionName, extension) == 0;
+    qn_heap_free(list);
+    return found;
 }
 
 static void need(qn_vk_facts *f, int has, const char *what) {
