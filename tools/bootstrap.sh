@@ -43,6 +43,7 @@ if [ "${1:-all}" = all ]; then
     echo '#include <cmocka.h>' | cc -include stdarg.h -include stddef.h -include stdint.h -include setjmp.h -E - \
         >/dev/null 2>&1 || missing+=(libcmocka-dev)
     echo 'int main(void) { return 0; }' | clang -fsanitize=memory -x c -o /dev/null - >/dev/null 2>&1 || extra+=(libclang-rt-dev)
+    [ -e /usr/share/i18n/locales/ps_AF ] || extra+=(locales) # decimal points that are none
     # a Vulkan device on the CPU, and the layer that checks how it is used
     ls /usr/share/vulkan/icd.d/*.json >/dev/null 2>&1 || extra+=(libvulkan1 mesa-vulkan-drivers)
     [ -e /usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json ] || extra+=(vulkan-validationlayers)
