@@ -1,7 +1,8 @@
 /* fft of f32, f16, bf16 and c64 rows, of any length, in f32; numbers of c64 are pairs of floats. Many rows run side by side, one in each
- * lane; few long ones each as a matrix. A length with a large prime factor is done by Bluestein's identity, as in the
- * reference: a convolution with a chirp, in transforms of a power of two. Roots are made once in a run, as products of two
- * doubles each, so that they are exact to f32. */
+ * lane; a long one is a matrix, and where there are few, the lanes are its columns and rows. A length with a large prime factor is done by
+ * Bluestein's identity, as in the reference: a convolution with a chirp, in transforms of a power of two. Roots are made once in a run, as
+ * products of two doubles each, so that they are exact to f32. Which numbers are added in which order depends on a row's length and not on
+ * how many rows there are. */
 #include <math.h>
 
 #include "cpu/k_fft.h"
@@ -18,9 +19,11 @@ typedef struct table {
 } table;
 
 typedef struct plan {
-    int64_t n, rows;   /* numbers of a row, and how many rows */
-    int64_t m;         /* length of the transforms that are run */
-    int chirped, wide; /* m is not n; each row is a matrix */
+    int64_t n, rows; /* numbers of a row, and how many rows */
+    int64_t m;       /* length of the transforms that are run */
+    int chirped;     /* m is not n */
+    int matrix;      /* a row is one, whoever else is in the call: the bits depend on it */
+    int wide;        /* lanes are columns and rows of a matrix, not rows of the tensor: they do not */
     float scale, sign;
     table roots, turns; /* of order m, and of order 2 n for the chirp */
     float *w, *chirp, *kernel, *each;
@@ -58,8 +61,8 @@ static void choose(plan *p) {
     p->chirped = !qn_fft_factorise(&f, p->n);
     if (p->chirped)
         for (p->m = 1; p->m < 2 * p->n - 1;) p->m *= 2;
-    int64_t d = divisor_of(p->m), few = p->rows < VF_N / 2;
-    p->wide = (p->m > LONG || (few && p->m > SHORT)) && d >= 4;
+    p->matrix = p->m > SHORT && divisor_of(p->m) >= 4;
+    p->wide = p->matrix && (p->m > LONG || p->rows < VF_N / 2);
 }
 
 static float *take(float **at, int64_t n) {
@@ -76,21 +79,24 @@ static void place_table(table *t, int64_t order, float **at) {
     *t = (table){order, here, here + 2 * FINE};
 }
 
+/* Of the lanes' lengths, and between columns and rows. */
+static int64_t roots_floats(const plan *p, int64_t d) { return p->matrix ? 2 * (d + p->m / d + p->m) : 2 * d; }
+
 /* Addresses from `at` on; returns where they end. With NULL, only sizes come out: nothing is read or written then. */
 static size_t place(plan *p, float *base) {
     float *at = base;
-    int64_t d = p->wide ? divisor_of(p->m) : p->m;
+    int64_t d = p->matrix ? divisor_of(p->m) : p->m;
     size_t floats = (size_t)table_floats(p->m) + (size_t)(p->chirped ? table_floats(2 * p->n) : 0);
-    floats += (size_t)(2 * (d + (p->wide ? p->m / d : 0)) + (p->wide ? 2 * p->m : 0));
+    floats += (size_t)roots_floats(p, d);
     floats += (size_t)(p->chirped ? 2 * p->n + 2 * p->m : 0) + (size_t)(p->wide && !p->chirped ? 2 * p->m * p->rows : 0);
     p->each_floats = 4 * VF_N * (p->wide ? p->m / d : p->m) + (p->wide && p->chirped ? 4 * p->m : 0);
     if (!base) return floats;
     place_table(&p->roots, p->m, &at);
     if (p->chirped) place_table(&p->turns, 2 * p->n, &at);
-    p->w = take(&at, 2 * (d + (p->wide ? p->m / d : 0)) + (p->wide ? 2 * p->m : 0));
+    p->w = take(&at, roots_floats(p, d));
     qn_fft_factorise(&p->lanes, d);
     p->lanes.w = p->w;
-    if (p->wide) {
+    if (p->matrix) {
         p->split.columns = p->lanes;
         qn_fft_factorise(&p->split.rows, p->m / d);
         p->split.rows.w = p->w + 2 * d;
@@ -140,13 +146,13 @@ static inline void root_of(const table *t, int64_t j, float *re, float *im) {
 
 /* The roots of the lanes' lengths, by one part; those between columns and rows, some rows each part. */
 static void fill_roots(const plan *p, int64_t part, int64_t parts) {
-    int64_t d = p->lanes.n, more = p->wide ? p->m / d : 0, k = qn_cpu_cut(p->wide ? d : 0, parts, part);
+    int64_t d = p->lanes.n, more = p->matrix ? p->m / d : 0, k = qn_cpu_cut(p->matrix ? d : 0, parts, part);
     if (part == 0) {
         for (int64_t j = 0; j < d; j++) root_of(&p->roots, j * (p->m / d), p->w + 2 * j, p->w + 2 * j + 1);
         for (int64_t j = 0; j < more; j++) root_of(&p->roots, j * d, p->w + 2 * (d + j), p->w + 2 * (d + j) + 1);
     }
     float *re = p->w + 2 * (d + more), *im = re + p->m;
-    for (int64_t end = qn_cpu_cut(p->wide ? d : 0, parts, part + 1); k < end; k++)
+    for (int64_t end = qn_cpu_cut(p->matrix ? d : 0, parts, part + 1); k < end; k++)
         for (int64_t j = 0; j < more; j++) root_of(&p->roots, k * j, re + k * more + j, im + k * more + j);
 }
 
@@ -213,12 +219,13 @@ static void weigh_lanes(float *x, const float *w, int64_t n, float by, int turne
 }
 
 static void weigh_line(float *re, float *im, const float *w, int64_t n, float by, int turned) {
-    float sign = turned ? -by : by;
     for (int64_t i = 0; i < n; i += VF_N) {
         int some = some_of(n, i);
         vf x = vf_loadn(re + i, some), y = vf_loadn(im + i, some), a = vf_loadn(w + i, some), b = vf_loadn(w + n + i, some);
-        vf_storen(re + i, vf_fma(x, a, -(y * b)) * vf_set1(by), some);
-        vf_storen(im + i, vf_fma(x, b, y * a) * vf_set1(sign), some);
+        a *= vf_set1(by), b *= vf_set1(by); /* as the lanes do: a product that is rounded below the smallest float shows when */
+        vf to = vf_fma(x, b, y * a);
+        vf_storen(re + i, vf_fma(x, a, -(y * b)), some);
+        vf_storen(im + i, turned ? -to : to, some);
     }
 }
 
@@ -238,7 +245,7 @@ static void fill_chirp(const plan *p, float *each) {
         im[j] = im[(p->m - j) % p->m] = -p->chirp[p->n + j];
     }
     float *x = each, *y = x + p->each_floats / 2;
-    if (p->wide) {
+    if (p->matrix) {
         x = each + 4 * p->m;
         run_line(p, p->kernel, each, x, x + (p->each_floats - 4 * p->m) / 2);
         return;
@@ -254,12 +261,17 @@ static void fill_chirp(const plan *p, float *each) {
     }
 }
 
+/* The transforms of rows that are lanes. */
+static float *run_rows(const plan *p, float *x, float *y) {
+    return p->matrix ? qn_fft_run_split(&p->split, x, y) : qn_fft_run_lanes(&p->lanes, x, y);
+}
+
 static float *chirped_lanes(const plan *p, float *x, float *y) {
     weigh_lanes(x, p->chirp, p->n, 1, 0);
     memset(x + 2 * p->n * VF_N, 0, (size_t)(2 * (p->m - p->n) * VF_N) * sizeof *x);
-    float *a = qn_fft_run_lanes(&p->lanes, x, y), *other = a == x ? y : x;
+    float *a = run_rows(p, x, y), *other = a == x ? y : x;
     weigh_lanes(a, p->kernel, p->m, 1, 1); /* back, by the conjugate of the transform of the conjugate */
-    a = qn_fft_run_lanes(&p->lanes, a, other);
+    a = run_rows(p, a, other);
     for (int64_t i = 0; i < p->n; i++) vf_store(a + (2 * i + 1) * VF_N, -vf_load(a + (2 * i + 1) * VF_N));
     weigh_lanes(a, p->chirp, p->n, (float)(1 / (double)p->m), 0);
     return a;
@@ -309,7 +321,7 @@ static void run_lanes(const plan *p, ends *e, int64_t group, float *each) {
     }
     float *x = each, *y = x + p->each_floats / 2;
     rows_in(&e->from.line, from, some, p->n, x);
-    rows_out(&e->to.line, to, some, p->n, p->chirped ? chirped_lanes(p, x, y) : qn_fft_run_lanes(&p->lanes, x, y));
+    rows_out(&e->to.line, to, some, p->n, p->chirped ? chirped_lanes(p, x, y) : run_rows(p, x, y));
 }
 
 /* A long row with a chirp: copied out, worked on, copied back. */
@@ -397,10 +409,10 @@ int QN_K(fft)(const qn_call *c, qn_cpu_step *s) {
     double work = 5.0 * (double)p.m * log2((double)p.m + 1) * (p.chirped ? 2 : 1) * (double)p.rows;
     int last = p.chirped || p.wide ? 3 : 2;
     s->run = run;
-    s->name = p.wide ? "fft matrix" : "fft lanes";
+    s->name = p.matrix ? "fft matrix" : "fft lanes";
     s->n_phases = last + 1;
     s->parts[0] = 1;
-    s->parts[1] = p.wide ? qn_cpu_parts(divisor_of(p.m), 0, 8.0 * (double)(p.m / divisor_of(p.m))) : 1;
+    s->parts[1] = p.matrix ? qn_cpu_parts(divisor_of(p.m), 0, 8.0 * (double)(p.m / divisor_of(p.m))) : 1;
     s->parts[2] = s->parts[3] = 1;
     for (int phase = p.chirped ? 3 : 2; phase <= last; phase++) {
         int64_t units = units_of(&p, phase);

@@ -36,6 +36,9 @@ int qn_fft_factorise(qn_fft_lanes *f, int64_t n);
 /* The transforms of the lines in x, 2 n vectors; the result is in x or in y, as the return says. */
 #define qn_fft_run_lanes QN_K(fft_run_lanes)
 float *qn_fft_run_lanes(const qn_fft_lanes *f, float *x, float *y);
+/* The same of long lines, as matrices: the bits that qn_fft_columns and qn_fft_rows make of one. */
+#define qn_fft_run_split QN_K(fft_run_split)
+float *qn_fft_run_split(const qn_fft_split *f, float *x, float *y);
 /* Groups of VF_N columns of a line into the middle form, and groups of VF_N rows of that into the line that comes out: mid is 2 n
  * floats, x and y have room for 2 vectors for each number of a column or row. */
 #define qn_fft_columns QN_K(fft_columns)

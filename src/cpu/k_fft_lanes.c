@@ -75,12 +75,12 @@ QN_INLINE void odds(int p, const float *x, float *y, int64_t rest, int64_t to, c
     }
 }
 
-static void pass(const qn_fft_lanes *f, int p, int64_t done, const float *x, float *y) {
-    const int64_t rest = f->n / (done * p), step = 2 * VF_N * rest;
+static void pass(const qn_fft_lanes *f, int64_t lines, int p, int64_t done, const float *x, float *y) {
+    const int64_t turn = f->n / (done * p), rest = turn * lines, step = 2 * VF_N * rest;
     num w[QN_FFT_RADIX], unit[QN_FFT_RADIX];
     for (int q = 0; q < p; q++) unit[q] = root(f->w, f->n / p * q);
     for (int64_t k = 0; k < done; k++, x += p * step, y += step) {
-        for (int q = 1; q < p; q++) w[q] = root(f->w, q * k * rest);
+        for (int q = 1; q < p; q++) w[q] = root(f->w, q * k * turn);
         if (p == 4 && k == 0) fours(x, y, rest, done * rest, w, 1);
         else if (p == 4) fours(x, y, rest, done * rest, w, 0);
         else if (p == 2) twos(x, y, rest, done * rest, w);
@@ -90,11 +90,12 @@ static void pass(const qn_fft_lanes *f, int p, int64_t done, const float *x, flo
     }
 }
 
-float *qn_fft_run_lanes(const qn_fft_lanes *f, float *x, float *y) {
+/* `lines` lines side by side: number i of line j is at i lines + j. */
+static float *run_lines(const qn_fft_lanes *f, int64_t lines, float *x, float *y) {
     int64_t done = 1;
     for (int i = 0; i < f->count; i++) {
         float *swap = x;
-        pass(f, f->factor[i], done, x, y);
+        pass(f, lines, f->factor[i], done, x, y);
         done *= f->factor[i];
         x = y;
         y = swap;
@@ -102,7 +103,22 @@ float *qn_fft_run_lanes(const qn_fft_lanes *f, float *x, float *y) {
     return x;
 }
 
+float *qn_fft_run_lanes(const qn_fft_lanes *f, float *x, float *y) { return run_lines(f, 1, x, y); }
+
 /* ---- Long lines: number i C + j is at row i and column j of R by C, frequency k + R l at row l and column k of C by R. */
+
+float *qn_fft_run_split(const qn_fft_split *f, float *x, float *y) {
+    const int64_t rows = f->columns.n, columns = f->rows.n;
+    const float *z = run_lines(&f->columns, columns, x, y);
+    float *mid = z == x ? y : x;
+    for (int64_t k = 0; k < rows; k++)
+        for (int64_t j = 0; j < columns; j++) {
+            int64_t at = k * columns + j;
+            num a = times(get(z, at), (num){vf_set1(f->cross_re[at]), vf_set1(f->cross_im[at])});
+            put(mid, j * rows + k, a.re, a.im);
+        }
+    return run_lines(&f->rows, rows, mid, mid == x ? y : x);
+}
 
 static num line_get(const qn_fft_line *l, int64_t i, int some) {
     num a;

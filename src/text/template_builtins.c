@@ -1,6 +1,7 @@
 /* The tables of what templates can call, and the tests and functions among them. Names follow Jinja and Python. */
 #include "text/template.h"
 
+#include <locale.h>
 #include <math.h>
 #include <time.h>
 
@@ -121,7 +122,11 @@ static tpl_value qn_text_tpl_function_strftime_now(tpl *t, const tpl_args *args)
     memcpy(format, args->at[0].as.text.at, args->at[0].as.text.length);
     format[args->at[0].as.text.length] = 0;
     if (!gmtime_r(&now, &tm)) return qn_text_tpl_fail(t, "strftime_now: a time that has no date");
-    return tpl_text(qn_text_tpl_copy(t, text, strftime(text, sizeof text, format, &tm)));
+    locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0); /* models learnt the English names, whatever the program speaks */
+    if (!plain) return qn_text_tpl_fail(t, "strftime_now: out of memory");
+    size_t n = strftime_l(text, sizeof text, format, &tm, plain);
+    freelocale(plain);
+    return tpl_text(qn_text_tpl_copy(t, text, n));
 }
 
 /* ---- Tables */

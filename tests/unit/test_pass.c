@@ -4,6 +4,7 @@
 
 #include <quern/plan.h>
 
+#include "base/decimal.h"
 #include "pass/pass.h"
 #include "pass/rules.h"
 
@@ -217,12 +218,12 @@ static void check_ops(const char *text, const qn_graph *g, const char *path) {
 }
 
 static void check_file(const char *path, const char *pass) {
-    char rule[64], dtype[16] = "";
+    char rule[64], dtype[16] = "", within[32] = "0";
     size_t n;
     int want = 0;
-    double most = 0;
     char *text = read_text(path, &n), *line = strstr(text, "# fires: "), *lower = strstr(text, "# precision: ");
-    if (lower) sscanf(lower, "# precision: %15s\n# within: %lf", dtype, &most);
+    if (lower) sscanf(lower, "# precision: %15s\n# within: %31s", dtype, within);
+    double most = qn_decimal_read(within, strlen(within));
     precision = strcmp(dtype, "f16") == 0 ? QN_PRECISION_F16 : strcmp(dtype, "bf16") == 0 ? QN_PRECISION_BF16 : QN_PRECISION_KEEP;
     if (!line || sscanf(line, "# fires: %63s %d", rule, &want) != 2) fail_msg("%s: no line '# fires: RULE N'", path);
     int fast = when_of(pass, rule) == QN_RULE_FAST || strstr(text, "# fast: ");
