@@ -197,7 +197,7 @@ cross_tests() {
         skip "$other/build" "no zlib for $other"
         return
     fi
-    build "$other" "build/$other" || return
+    build "$other" "build/$other" quern quern_app qn_check || return
     if ! command -v "qemu-$other-static" >/dev/null; then
         skip "$other/check-test" "no qemu-$other-static"
         return

@@ -123,7 +123,7 @@ static tpl_value qn_text_tpl_function_strftime_now(tpl *t, const tpl_args *args)
     format[args->at[0].as.text.length] = 0;
     if (!gmtime_r(&now, &tm)) return qn_text_tpl_fail(t, "strftime_now: a time that has no date");
     locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0); /* models learnt the English names, whatever the program speaks */
-    if (!plain) return qn_text_tpl_fail(t, "strftime_now: out of memory");
+    if (!plain) return qn_text_tpl_no_memory(t);
     size_t n = strftime_l(text, sizeof text, format, &tm, plain);
     freelocale(plain);
     return tpl_text(qn_text_tpl_copy(t, text, n));
