@@ -66,6 +66,9 @@ endif()
 set(kernel_speed -O3)
 if(QUERN_SANITIZE) # a list with commas, which no generator expression takes
     set(kernel_speed -O1)
+    if(CMAKE_C_COMPILER_ID STREQUAL "GNU" AND QUERN_SANITIZE MATCHES "address")
+        list(APPEND kernel_speed "SHELL:--param asan-instrumentation-with-call-threshold=0") # checks written out take as long again
+    endif()
 elseif(CMAKE_C_COMPILER_ID STREQUAL "GNU" AND "neon" IN_LIST levels)
     # GCC for Arm schedules before it allocates registers, and there moves loads ahead of the sums of a tile until these no longer fit
     # and go to the stack: a third of the instructions of NEON's dots were that.

@@ -33,7 +33,7 @@ build() { # preset, folder, targets if not all
     local preset=$1 folder=$2
     shift 2
     local limit=2400 # a busy machine of two cores has been seen to need 900
-    run "$preset/build" sh -c "cmake --preset $preset && cmake --build $folder --target ${*:-all}"
+    run "$preset/build" sh -c "cmake --preset $preset && cmake --build $folder -j $(nproc) --target ${*:-all}"
 }
 
 # Before a program: the stack that quern.h lets a caller count on, and 64 KiB for the program itself. Sanitizers take more.
