@@ -28,11 +28,15 @@ else()
 endif()
 
 # Levels that are left out keep an empty table: what they would have run goes to the next one below, at last to the reference. `here`
-# means the best level with vectors of the machine that builds, and the products made for it: right everywhere, fast on its like.
-set(QUERN_CPU_LEVELS "all" CACHE STRING "Levels of kernels to compile: all, here, or a list")
+# means the best level with vectors of the machine that builds, and the products made for it: right everywhere, fast on its like;
+# `vectors` all levels but plain C, which every machine with any of them passes over.
+set(QUERN_CPU_LEVELS "all" CACHE STRING "Levels of kernels to compile: all, vectors, here, none, or a list")
 set(wanted ${QUERN_CPU_LEVELS})
 if(wanted STREQUAL "all")
     set(wanted ${levels})
+elseif(wanted STREQUAL "vectors")
+    set(wanted ${levels})
+    list(REMOVE_ITEM wanted c)
 elseif(wanted STREQUAL "here")
     set(machine "")
     if(EXISTS /proc/cpuinfo)

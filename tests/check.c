@@ -73,7 +73,7 @@ int qc_finish(void) {
 static int usage(const char *why) {
     if (why) fprintf(stderr, "qn_check: %s\n", why);
     fprintf(stderr, "usage: qn_check list [--op NAME] [-v]\n"
-                    "       qn_check test [--op NAME] [--quick] [--seed N] [-v]\n"
+                    "       qn_check test [--op NAME] [--quick] [--small] [--seed N] [-v]\n"
                     "       qn_check grad [--op NAME] [--quick] [--seed N] [-v]\n"
                     "       qn_check fuzz [--op NAME] [--seconds N] [--seed N] [-v]\n"
                     "       qn_check graphs [--quick] [--seed N]\n"

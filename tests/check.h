@@ -200,7 +200,7 @@ const char *qc_arg_name(const qn_result *r);
 typedef struct qc_settings {
     int op; /* -1: all */
     int quick, verbose;
-    int small;    /* kernels: no large shapes, for slow machines */
+    int small;    /* no large shapes and few of the others, for slow machines */
     int64_t room; /* most elements of one source */
     uint64_t seed;
     double seconds;

@@ -209,7 +209,10 @@ static void check_draw(const qc_case *c, const qc_draw *d) {
 }
 
 static void check_case(const qc_case *c) {
-    int64_t most = qc_set.quick ? 8 : 24, step = c->n_variant <= most ? 1 : (c->n_variant + most - 1) / most;
+    int64_t most = qc_set.quick && qc_set.small ? 3
+                   : qc_set.quick               ? 8
+                                                : 24,
+            step = c->n_variant <= most ? 1 : (c->n_variant + most - 1) / most;
     for (int64_t v = 0; v < c->n_variant; v += step) {
         qc_draw d;
         uint64_t seed = qc_mix(qc_case_seed(c), (uint64_t)v);

@@ -98,7 +98,7 @@ static int64_t step_of(int64_t n_variant, int64_t most) { return n_variant <= mo
 
 static void test_accept_row(const qc_case *c, uint64_t seed) {
     int drawn = c->letters || c->lead_room >= 0;
-    int64_t step = step_of(c->n_variant, qc_set.quick ? 8 : 160);
+    int64_t step = step_of(c->n_variant, qc_set.small ? 2 : qc_set.quick ? 8 : 160);
     for (int64_t v = 0; v < c->n_variant; v += step) {
         test_accept(c, v, QC_SHAPES_RANDOM, qc_mix(seed, 10 * (uint64_t)v));
         if (!drawn) continue;
@@ -106,7 +106,7 @@ static void test_accept_row(const qc_case *c, uint64_t seed) {
         test_accept(c, v, QC_SHAPES_ONES, qc_mix(seed, 10 * (uint64_t)v + 2));
         test_accept(c, v, QC_SHAPES_EMPTY, qc_mix(seed, 10 * (uint64_t)v + 3));
         if (c->lead_room >= 0) test_accept(c, v, QC_SHAPES_DEEP, qc_mix(seed, 10 * (uint64_t)v + 4));
-        for (int k = 5; !qc_set.quick && k < 8; k++)
+        for (int k = 5; !qc_set.quick && !qc_set.small && k < 8; k++)
             test_accept(c, v, QC_SHAPES_RANDOM, qc_mix(seed, 10 * (uint64_t)v + (uint64_t)k));
     }
 }
