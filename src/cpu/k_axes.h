@@ -1,5 +1,6 @@
 /* Reductions over any axes of a dense tensor: axes that go and axes that stay are merged with their neighbours; what is left is at most
- * a few alternating groups, of which the innermost decides the loop. */
+ * a few groups, of which the innermost decides the loop. Axes that go stay two where an axis that stays lies between, be it of one: what is
+ * added in which order does not depend on how many there are of what stays. */
 #ifndef QN_CPU_K_AXES_H
 #define QN_CPU_K_AXES_H
 
@@ -12,17 +13,20 @@ typedef struct qn_axes {
     int n;
     int64_t extent[QN_AXES_GROUPS];
     int gone[QN_AXES_GROUPS];
+    int apart;    /* an axis of one that stays lies behind the last group */
     int64_t kept; /* elements of the output */
 } qn_axes;
 
 static inline void qn_axes_add(qn_axes *l, int64_t extent, int gone) {
+    l->apart |= !gone;
     if (extent == 1) return;
     if (!gone) l->kept *= extent;
-    if (l->n && l->gone[l->n - 1] == gone) l->extent[l->n - 1] *= extent;
+    if (l->n && l->gone[l->n - 1] == gone && !(gone && l->apart)) l->extent[l->n - 1] *= extent;
     else {
         l->extent[l->n] = extent;
         l->gone[l->n++] = gone;
     }
+    l->apart = 0;
 }
 
 /* A place in the groups before `inner`: the next one of those that go (or stay), and where its first element is. */
@@ -61,7 +65,7 @@ static inline int64_t qn_axes_units(const qn_axes *l) {
     return qn_columns_units(l->kept / l->extent[l->n - 1], l->extent[l->n - 1]);
 }
 
-/* A unit of columns: the innermost group stays, and the one above it goes, since neighbouring groups differ; so many `rows` are walked at
+/* A unit of columns: the innermost group stays, and the one above it goes, since groups that stay are merged; so many `rows` are walked at
  * each place of the groups before that, from `place` on. `to`: its first element of the output. */
 typedef struct qn_axes_columns {
     int above, some;

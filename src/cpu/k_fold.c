@@ -5,7 +5,7 @@
 #include "cpu/simd/simd_wide.h"
 
 /* AHEAD: elements before they are read, a line is asked for; PIECE: elements of which one value is kept. */
-enum { AHEAD = 1024, PIECE = 1 << 14 };
+enum { AHEAD = 1024, PIECE = 1 << 14, LONG = 4 * PIECE };
 
 /* ---- Columns: rows of `width` neighbours, one after the other, into what is there so far */
 
@@ -77,6 +77,14 @@ static double product_run(const float *x, int64_t n) {
     return product;
 }
 
+/* A long run in pieces, as run_pieces takes the only one there is. */
+static double product_all(const float *x, int64_t n) {
+    double product = 1;
+    if (n < LONG) return product_run(x, n);
+    for (int64_t i = 0; i < n; i += PIECE) product *= product_run(x + i, n - i < PIECE ? n - i : PIECE);
+    return product;
+}
+
 QN_INLINE void extreme_runs(int reduction, const qn_axes *l, const float *x, float *y, int64_t unit) {
     int inner = l->n - 1;
     qn_axes_place w = qn_axes_kept(l, inner, unit);
@@ -93,7 +101,7 @@ static void product_runs(const qn_axes *l, const float *x, float *y, int64_t uni
     int inner = l->n - 1;
     qn_axes_place w = qn_axes_kept(l, inner, unit);
     double product = 1;
-    do product *= product_run(x + qn_axes_offset(l, inner, &w, l->extent[inner]), l->extent[inner]);
+    do product *= product_all(x + qn_axes_offset(l, inner, &w, l->extent[inner]), l->extent[inner]);
     while (qn_axes_next(l, inner, &w, 1));
     y[unit] = (float)product;
 }
@@ -174,7 +182,7 @@ int QN_K(fold)(const qn_call *c, qn_cpu_step *s) {
     if (x->dtype != QN_DTYPE_F32 || y->dtype != QN_DTYPE_F32 || !qn_cpu_is_dense(x) || !qn_cpu_is_dense(y)) return 0;
     if (qn_tensor_count(x) == 0 || qn_tensor_count(y) == 0) return 0;
     qn_axes l = qn_axes_of_reduce(c);
-    if (l.n == 1 && l.gone[0] && l.extent[0] >= 4 * PIECE) return prepare_pieces(s, l.extent[0]);
+    if (l.n == 1 && l.gone[0] && l.extent[0] >= LONG) return prepare_pieces(s, l.extent[0]);
     int64_t units = qn_axes_units(&l);
     return qn_cpu_by_rows(s, "folds", run, units, 4.0 * (double)qn_tensor_count(x) / (double)units, 0);
 }

@@ -394,7 +394,7 @@ int QN_K(scan_back)(const qn_call *c, qn_cpu_step *s) {
     const qn_tensor *g = c->src[0], *x = c->src[1], *dx = c->dst[0];
     if (x->dtype != QN_DTYPE_F32 || qn_tensor_count(x) == 0 || !qn_cpu_is_dense(g) || !qn_cpu_is_dense(x)) return 0;
     form f = form_of(c);
-    if (!qn_cpu_is_dense(dx) || (f.inner == 1 && f.outer < VF_N / 2)) return 0;
+    if (!qn_cpu_is_dense(dx)) return 0;
     qn_cpu_by_rows(s, f.inner == 1 ? "scan_back of turned rows" : "scan_back of columns", run_back, units_of(&f),
                    12.0 * (double)f.n * (double)most_of(&f), 8.0 * (double)f.n * (double)most_of(&f));
     if (!f.product) return 1;

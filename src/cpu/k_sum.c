@@ -3,7 +3,7 @@
 #include "cpu/k_lanes.h"
 #include "cpu/simd/simd_wide.h"
 
-enum { PIECE = 1 << 14, AHEAD = 4096 }; /* AHEAD: bytes before they are read, a line is asked for */
+enum { PIECE = 1 << 14, LONG = 4 * PIECE, AHEAD = 4096 }; /* AHEAD: bytes before they are read, a line is asked for */
 
 /* VF_N neighbours as doubles. */
 typedef struct wide {
@@ -35,6 +35,14 @@ QN_INLINE double add_up(uint32_t dtype, const char *x, int64_t n) {
         b += vd_high(v);
     }
     return vd_sum((a + b) + (c + d));
+}
+
+/* A run, a long one in pieces: as run_pieces adds up the only one there is. */
+QN_INLINE double add_run(uint32_t dtype, const char *x, int64_t n) {
+    double sum = 0;
+    if (n < LONG) return add_up(dtype, x, n);
+    for (int64_t i = 0; i < n; i += PIECE) sum += add_up(dtype, x + i * qn_float_bytes(dtype), n - i < PIECE ? n - i : PIECE);
+    return sum;
 }
 
 /* Sums of `width` neighbours in the output, the innermost group staying: rows are added one after the other. All sums are of doubles:
@@ -92,7 +100,7 @@ QN_INLINE void sum_runs(uint32_t dtype, const qn_axes *l, const char *x, char *y
     int64_t run = l->extent[inner];
     qn_axes_place w = qn_axes_kept(l, inner, n);
     double sum = 0;
-    do sum += add_up(dtype, x + qn_axes_offset(l, inner, &w, run) * qn_float_bytes(dtype), run);
+    do sum += add_run(dtype, x + qn_axes_offset(l, inner, &w, run) * qn_float_bytes(dtype), run);
     while (qn_axes_next(l, inner, &w, 1));
     put(dtype, y, n, sum * scale);
 }
@@ -102,8 +110,8 @@ static double scale_of(const qn_call *c, const qn_axes *l) {
 }
 
 QN_INLINE void sum_units(uint32_t dtype, const qn_axes *l, const char *x, char *y, int64_t first, int64_t end, double scale) {
-    int64_t row = l->n == 2 && l->gone[1] ? l->extent[1] : 0, u = first;
-    for (; row && u < end; u++) put(dtype, y, u, add_up(dtype, x + u * row * qn_float_bytes(dtype), row) * scale);
+    int64_t row = l->n == 2 && !l->gone[0] && l->gone[1] ? l->extent[1] : 0, u = first;
+    for (; row && u < end; u++) put(dtype, y, u, add_run(dtype, x + u * row * qn_float_bytes(dtype), row) * scale);
     for (; u < end; u++) {
         if (l->n == 0) put(dtype, y, u, qn_load_one((qn_dtype)dtype, x + u * qn_float_bytes(dtype)) * scale);
         else if (l->gone[l->n - 1]) sum_runs(dtype, l, x, y, u, scale);
@@ -140,7 +148,7 @@ static void run_pieces(const qn_call *c, const qn_cpu_step *s, int phase, int64_
         return;
     }
     for (int64_t i = 0; i < pieces; i++) sum += sums[i];
-    qn_store_one((qn_dtype)x->dtype, qn_at(c->dst[0], 0), s->n[0] ? sum / (double)n : sum);
+    qn_store_one((qn_dtype)x->dtype, qn_at(c->dst[0], 0), s->n[0] ? sum * (1 / (double)n) : sum);
 }
 
 static int prepare_pieces(qn_cpu_step *s, int64_t n, int is_mean) {
@@ -158,7 +166,7 @@ static int prepare(const qn_call *c, qn_cpu_step *s) {
     const qn_tensor *x = c->src[0], *y = c->dst[0];
     if (!qn_lanes_float(x->dtype) || y->dtype != x->dtype || !qn_cpu_is_dense(x) || !qn_cpu_is_dense(y)) return 0;
     if (qn_tensor_count(x) == 0 || qn_tensor_count(y) == 0 || !qn_axes_of(c, &l)) return 0;
-    if (l.n == 1 && l.gone[0] && l.extent[0] >= 4 * PIECE) return prepare_pieces(s, l.extent[0], scale_of(c, &l) < 1.0);
+    if (l.n == 1 && l.gone[0] && l.extent[0] >= LONG) return prepare_pieces(s, l.extent[0], scale_of(c, &l) < 1.0);
     int64_t units = qn_axes_units(&l);
     return qn_cpu_by_rows(s, "sums", run, units, 4.0 * (double)qn_tensor_count(x) / (double)units, 0);
 }

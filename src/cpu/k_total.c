@@ -8,8 +8,8 @@
 #include "op/integer.h"
 #include "op/op_axes.h"
 
-/* LANES of a run, or of a short one; elements of a PIECE, of which one total is kept. */
-enum { LANES = QN_ABREAST, FEW_LANES = 64, LONG_RUN = 1 << 13, PIECE = 1 << 14 };
+/* LANES of a run, or of a short one; elements of a PIECE, of which one total is kept where there are MANY. */
+enum { LANES = QN_ABREAST, FEW_LANES = 64, LONG_RUN = 1 << 13, PIECE = 1 << 14, MANY = 4 };
 
 /* What lanes hold: sums of f64 or of up to 32 bits, extrema, and magnitudes of products in `first`; of sums of 64 bits the low halves
  * there and the high ones in `more`, of products the signs. */
@@ -167,6 +167,26 @@ static void total_run(const work *w, total *t, const char *x, int64_t n) {
     }
 }
 
+static int64_t pieces_of(int64_t n) { return (n + PIECE - 1) / PIECE; }
+static total piece_of(const work *w, const char *x, int64_t n, int64_t i) {
+    total t = {.begun = 0};
+    total_run(w, &t, x + i * PIECE * w->size, n - i * PIECE < PIECE ? n - i * PIECE : PIECE);
+    return t;
+}
+
+/* A long run in pieces, as run_pieces takes the only one there is. */
+static void total_all(const work *w, total *t, const char *x, int64_t n) {
+    int64_t pieces = pieces_of(n);
+    if (pieces < MANY) {
+        total_run(w, t, x, n);
+        return;
+    }
+    for (int64_t i = 0; i < pieces; i++) {
+        total piece = piece_of(w, x, n, i);
+        merge(w, t, &piece);
+    }
+}
+
 /* ---- Units */
 
 static void reduce_runs(const work *w, const char *x, char *y, int64_t unit, int64_t count) {
@@ -174,7 +194,7 @@ static void reduce_runs(const work *w, const char *x, char *y, int64_t unit, int
     int inner = l->n - 1;
     qn_axes_place place = qn_axes_kept(l, inner, unit);
     total t = {.begun = 0};
-    do total_run(w, &t, x + qn_axes_offset(l, inner, &place, l->extent[inner]) * w->size, l->extent[inner]);
+    do total_all(w, &t, x + qn_axes_offset(l, inner, &place, l->extent[inner]) * w->size, l->extent[inner]);
     while (qn_axes_next(l, inner, &place, 1));
     put(w, &t, count, y + unit * w->size);
 }
@@ -209,13 +229,11 @@ static void run(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part)
 static void run_pieces(const qn_call *c, const qn_cpu_step *s, int phase, int64_t part) {
     work w;
     total *totals = c->workspace;
-    int64_t n = qn_tensor_count(c->src[0]), pieces = (n + PIECE - 1) / PIECE;
+    int64_t n = qn_tensor_count(c->src[0]), pieces = pieces_of(n);
     if (!make_work(c, &w)) return;
     if (phase == 0) {
-        for (int64_t i = qn_cpu_cut(pieces, s->parts[0], part), end = qn_cpu_cut(pieces, s->parts[0], part + 1); i < end; i++) {
-            totals[i] = (total){.begun = 0};
-            total_run(&w, &totals[i], qn_at(c->src[0], i * PIECE * w.size), n - i * PIECE < PIECE ? n - i * PIECE : PIECE);
-        }
+        for (int64_t i = qn_cpu_cut(pieces, s->parts[0], part), end = qn_cpu_cut(pieces, s->parts[0], part + 1); i < end; i++)
+            totals[i] = piece_of(&w, qn_at(c->src[0], 0), n, i);
         return;
     }
     for (int64_t i = 1; i < pieces; i++) merge(&w, &totals[0], &totals[i]);
@@ -228,8 +246,8 @@ int QN_K(total)(const qn_call *c, qn_cpu_step *s) {
     int64_t n = qn_tensor_count(x);
     if (n == 0 || qn_tensor_count(y) == 0 || y->dtype != x->dtype || !qn_cpu_is_dense(x) || !qn_cpu_is_dense(y)) return 0;
     if (!make_work(c, &w) || n / w.axes.kept > INT32_MAX) return 0; /* so many halves of 64 bits have a sum of 64 bits */
-    int64_t units = qn_axes_units(&w.axes), pieces = (n + PIECE - 1) / PIECE;
-    if (w.axes.n != 1 || !w.axes.gone[0] || pieces < 4)
+    int64_t units = qn_axes_units(&w.axes), pieces = pieces_of(n);
+    if (w.axes.n != 1 || !w.axes.gone[0] || pieces < MANY)
         return qn_cpu_by_rows(s, "totals", run, units, (double)(n * w.size) / (double)units, (double)n / (double)units);
     qn_cpu_by_rows(s, "total of totals", run_pieces, pieces, (double)(PIECE * w.size), 0);
     s->n_phases = 2;
