@@ -8,7 +8,7 @@
 #include "cpu/k_fft.h"
 #include "cpu/simd/simd_turn.h"
 
-enum { FINE = 256, LONG = 4096, SHORT = 256, MOST = 1 << 24, PARTS = 16 };
+enum { FINE = 256, LONG = 4096, SHORT = 256, MOST = 1 << 24, PARTS = 16, LINE = 16 };
 
 /* ---- What a call needs, and where it lies in the workspace */
 
@@ -65,14 +65,16 @@ static void choose(plan *p) {
     p->wide = p->matrix && (p->m > LONG || p->rows < VF_N / 2);
 }
 
+/* Whatever lies in the workspace begins at a line: vectors that reach into two take twice as long. */
+static int64_t in_lines(int64_t floats) { return (floats + LINE - 1) / LINE * LINE; }
 static float *take(float **at, int64_t n) {
     float *here = *at;
-    *at += n;
+    *at += in_lines(n);
     return here;
 }
 
 /* Floats of a table's numbers: doubles, in pairs. */
-static int64_t table_floats(int64_t order) { return 4 * (FINE + order / FINE + 1); }
+static int64_t table_floats(int64_t order) { return in_lines(4 * (FINE + order / FINE + 1)); }
 
 static void place_table(table *t, int64_t order, float **at) {
     double *here = (double *)(void *)take(at, table_floats(order));
@@ -80,7 +82,7 @@ static void place_table(table *t, int64_t order, float **at) {
 }
 
 /* Of the lanes' lengths, and between columns and rows. */
-static int64_t roots_floats(const plan *p, int64_t d) { return p->matrix ? 2 * (d + p->m / d + p->m) : 2 * d; }
+static int64_t roots_floats(const plan *p, int64_t d) { return in_lines(p->matrix ? 2 * (d + p->m / d + p->m) : 2 * d); }
 
 /* Addresses from `at` on; returns where they end. With NULL, only sizes come out: nothing is read or written then. */
 static size_t place(plan *p, float *base) {
@@ -88,7 +90,8 @@ static size_t place(plan *p, float *base) {
     int64_t d = p->matrix ? divisor_of(p->m) : p->m;
     size_t floats = (size_t)table_floats(p->m) + (size_t)(p->chirped ? table_floats(2 * p->n) : 0);
     floats += (size_t)roots_floats(p, d);
-    floats += (size_t)(p->chirped ? 2 * p->n + 2 * p->m : 0) + (size_t)(p->wide && !p->chirped ? 2 * p->m * p->rows : 0);
+    floats += (size_t)(p->chirped ? in_lines(2 * p->n) + in_lines(2 * p->m) : 0);
+    floats += (size_t)(p->wide && !p->chirped ? in_lines(2 * p->m * p->rows) : 0);
     p->each_floats = 4 * VF_N * (p->wide ? p->m / d : p->m) + (p->wide && p->chirped ? 4 * p->m : 0);
     if (!base) return floats;
     place_table(&p->roots, p->m, &at);

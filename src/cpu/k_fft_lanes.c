@@ -25,77 +25,122 @@ QN_INLINE void put(float *x, int64_t i, vf re, vf im) {
 QN_INLINE num root(const float *w, int64_t i) { return (num){vf_set1(w[2 * i]), vf_set1(w[2 * i + 1])}; }
 QN_INLINE num times(num a, num w) { return (num){vf_fma(a.re, w.re, -(a.im * w.im)), vf_fma(a.re, w.im, a.im * w.re)}; }
 
-/* The first number of each is not turned, and with `plain`, none is. */
-QN_INLINE void fours(const float *x, float *y, int64_t rest, int64_t to, const num *w, int plain) {
-    for (int64_t r = 0; r < rest; r++) {
-        num a = get(x, r), b = get(x, r + rest), c = get(x, r + 2 * rest), d = get(x, r + 3 * rest);
-        if (!plain) {
-            b = times(b, w[1]);
-            c = times(c, w[2]);
-            d = times(d, w[3]);
-        }
-        num s = {a.re + c.re, a.im + c.im}, t = {a.re - c.re, a.im - c.im}, u = {b.re + d.re, b.im + d.im},
-            v = {b.re - d.re, b.im - d.im};
-        put(y, r, s.re + u.re, s.im + u.im);
-        put(y, r + to, t.re + v.im, t.im - v.re);
-        put(y, r + 2 * to, s.re - u.re, s.im - u.im);
-        put(y, r + 3 * to, t.re - v.im, t.im + v.re);
+/* A pass makes p numbers of p, which are turned by w before, the first one not; they come out `to` numbers apart from y's number `r` on. */
+QN_INLINE void four(const num *in, float *y, int64_t r, int64_t to, const num *w, int plain) {
+    num a = in[0], b = in[1], c = in[2], d = in[3];
+    if (!plain) {
+        b = times(b, w[1]);
+        c = times(c, w[2]);
+        d = times(d, w[3]);
     }
+    num s = {a.re + c.re, a.im + c.im}, t = {a.re - c.re, a.im - c.im}, u = {b.re + d.re, b.im + d.im},
+        v = {b.re - d.re, b.im - d.im};
+    put(y, r, s.re + u.re, s.im + u.im);
+    put(y, r + to, t.re + v.im, t.im - v.re);
+    put(y, r + 2 * to, s.re - u.re, s.im - u.im);
+    put(y, r + 3 * to, t.re - v.im, t.im + v.re);
 }
 
-QN_INLINE void twos(const float *x, float *y, int64_t rest, int64_t to, const num *w) {
-    for (int64_t r = 0; r < rest; r++) {
-        num a = get(x, r), b = times(get(x, r + rest), w[1]);
-        put(y, r, a.re + b.re, a.im + b.im);
-        put(y, r + to, a.re - b.re, a.im - b.im);
-    }
+QN_INLINE void two(const num *in, float *y, int64_t r, int64_t to, const num *w, int plain) {
+    num a = in[0], b = plain ? in[1] : times(in[1], w[1]);
+    put(y, r, a.re + b.re, a.im + b.im);
+    put(y, r + to, a.re - b.re, a.im - b.im);
 }
 
 /* Odd p: numbers q and p - q meet conjugate roots, so their sum goes with the cosine and their difference with the sine. unit:
  * the roots of 1 of order p. */
-QN_INLINE void odds(int p, const float *x, float *y, int64_t rest, int64_t to, const num *w, const num *unit) {
-    for (int64_t r = 0; r < rest; r++) {
-        num a = get(x, r), sum[QN_FFT_RADIX / 2 + 1], off[QN_FFT_RADIX / 2 + 1], all = a;
-        for (int q = 1; q <= p / 2; q++) {
-            num b = times(get(x, r + q * rest), w[q]), c = times(get(x, r + (p - q) * rest), w[p - q]);
-            sum[q] = (num){b.re + c.re, b.im + c.im};
-            off[q] = (num){b.re - c.re, b.im - c.im};
-            all = (num){all.re + sum[q].re, all.im + sum[q].im};
+QN_INLINE void odd(int p, const num *in, float *y, int64_t r, int64_t to, const num *w, const num *unit, int plain) {
+    num a = in[0], sum[QN_FFT_RADIX / 2 + 1], off[QN_FFT_RADIX / 2 + 1], all = a;
+    for (int q = 1; q <= p / 2; q++) {
+        num b = plain ? in[q] : times(in[q], w[q]), c = plain ? in[p - q] : times(in[p - q], w[p - q]);
+        sum[q] = (num){b.re + c.re, b.im + c.im};
+        off[q] = (num){b.re - c.re, b.im - c.im};
+        all = (num){all.re + sum[q].re, all.im + sum[q].im};
+    }
+    put(y, r, all.re, all.im);
+    for (int s = 1; s <= p / 2; s++) {
+        num even = a, other = {vf_zero(), vf_zero()};
+        for (int q = 1, at = s; q <= p / 2; q++, at = at + s < p ? at + s : at + s - p) {
+            even = (num){vf_fma(sum[q].re, unit[at].re, even.re), vf_fma(sum[q].im, unit[at].re, even.im)};
+            other = (num){vf_fma(off[q].im, unit[at].im, other.re), vf_fma(off[q].re, unit[at].im, other.im)};
         }
-        put(y, r, all.re, all.im);
-        for (int s = 1; s <= p / 2; s++) {
-            num even = a, odd = {vf_zero(), vf_zero()};
-            for (int q = 1, at = s; q <= p / 2; q++, at = at + s < p ? at + s : at + s - p) {
-                even = (num){vf_fma(sum[q].re, unit[at].re, even.re), vf_fma(sum[q].im, unit[at].re, even.im)};
-                odd = (num){vf_fma(off[q].im, unit[at].im, odd.re), vf_fma(off[q].re, unit[at].im, odd.im)};
-            }
-            put(y, r + s * to, even.re - odd.re, even.im + odd.im);
-            put(y, r + (p - s) * to, even.re + odd.re, even.im - odd.im);
-        }
+        put(y, r + s * to, even.re - other.re, even.im + other.im);
+        put(y, r + (p - s) * to, even.re + other.re, even.im - other.im);
     }
 }
 
-static void pass(const qn_fft_lanes *f, int64_t lines, int p, int64_t done, const float *x, float *y) {
-    const int64_t turn = f->n / (done * p), rest = turn * lines, step = 2 * VF_N * rest;
+/* What a pass turns by, and the matrix whose columns x still is and y is the rows of, if it is one: numbers are crossed on their way. */
+typedef struct turns {
     num w[QN_FFT_RADIX], unit[QN_FFT_RADIX];
-    for (int q = 0; q < p; q++) unit[q] = root(f->w, f->n / p * q);
-    for (int64_t k = 0; k < done; k++, x += p * step, y += step) {
-        for (int q = 1; q < p; q++) w[q] = root(f->w, q * k * turn);
-        if (p == 4 && k == 0) fours(x, y, rest, done * rest, w, 1);
-        else if (p == 4) fours(x, y, rest, done * rest, w, 0);
-        else if (p == 2) twos(x, y, rest, done * rest, w);
-        else if (p == 3) odds(3, x, y, rest, done * rest, w, unit);
-        else if (p == 5) odds(5, x, y, rest, done * rest, w, unit);
-        else odds(p, x, y, rest, done * rest, w, unit);
+    const qn_fft_split *across;
+} turns;
+
+QN_INLINE void one(int p, const num *in, float *y, int64_t r, int64_t to, const turns *by, int plain) {
+    if (p == 4) four(in, y, r, to, by->w, plain);
+    else if (p == 2) two(in, y, r, to, by->w, plain);
+    else odd(p, in, y, r, to, by->w, by->unit, plain);
+}
+
+QN_INLINE void each(int p, const float *x, float *y, int64_t rest, int64_t to, const turns *by, int plain) {
+    num in[QN_FFT_RADIX];
+    for (int64_t r = 0; r < rest; r++) {
+        in[0] = get(x, r);
+        for (int q = 1; q < p; q++) in[q] = get(x, r + q * rest);
+        one(p, in, y, r, to, by, plain);
     }
 }
 
-/* `lines` lines side by side: number i of line j is at i lines + j. */
-static float *run_lines(const qn_fft_lanes *f, int64_t lines, float *x, float *y) {
+QN_INLINE num crossed(const qn_fft_split *f, const float *x, int64_t at) {
+    return times(get(x, at), (num){vf_set1(f->cross_re[at]), vf_set1(f->cross_im[at])});
+}
+
+QN_INLINE void each_crossed(int p, const float *x, float *y, int64_t rest, int64_t to, const turns *by, int plain) {
+    const qn_fft_split *f = by->across;
+    const int64_t rows = f->columns.n, columns = f->rows.n, step = rest / rows;
+    num in[QN_FFT_RADIX];
+    for (int64_t k = 0; k < rows; k++)
+        for (int64_t j = 0; j < step; j++) {
+            int64_t at = k * columns + j;
+            in[0] = crossed(f, x, at);
+            for (int q = 1; q < p; q++) in[q] = crossed(f, x, at + q * step);
+            one(p, in, y, j * rows + k, to, by, plain);
+        }
+}
+
+QN_INLINE void each_of(int p, int plain, int is_crossed, const float *x, float *y, int64_t rest, int64_t to, const turns *by) {
+    if (is_crossed) each_crossed(p, x, y, rest, to, by, plain);
+    else each(p, x, y, rest, to, by, plain);
+}
+
+/* The small ones are written out. */
+QN_INLINE void by_radix(int p, int plain, int is_crossed, const float *x, float *y, int64_t rest, int64_t to, const turns *by) {
+    if (p == 4) each_of(4, plain, is_crossed, x, y, rest, to, by);
+    else if (p == 2) each_of(2, plain, is_crossed, x, y, rest, to, by);
+    else if (p == 3) each_of(3, plain, is_crossed, x, y, rest, to, by);
+    else if (p == 5) each_of(5, plain, is_crossed, x, y, rest, to, by);
+    else each_of(p, plain, is_crossed, x, y, rest, to, by);
+}
+
+/* `lines` lines side by side: number i of line j is at i lines + j. The first pass of lines that are rows of a matrix takes its columns. */
+static void pass(const qn_fft_lanes *f, int64_t lines, int p, int64_t done, const float *x, float *y,
+                 const qn_fft_split *across) {
+    const int64_t turn = f->n / (done * p), rest = turn * lines, step = 2 * VF_N * rest;
+    turns by;
+    by.across = across;
+    for (int q = 0; q < p; q++) by.unit[q] = root(f->w, f->n / p * q);
+    for (int64_t k = 0; k < done; k++, x += p * step, y += step) {
+        for (int q = 1; q < p; q++) by.w[q] = root(f->w, q * k * turn);
+        if (across) by_radix(p, 1, 1, x, y, rest, done * rest, &by);
+        else if (k == 0) by_radix(p, 1, 0, x, y, rest, done * rest, &by);
+        else by_radix(p, 0, 0, x, y, rest, done * rest, &by);
+    }
+}
+
+static float *run_lines(const qn_fft_lanes *f, int64_t lines, float *x, float *y, const qn_fft_split *across) {
     int64_t done = 1;
     for (int i = 0; i < f->count; i++) {
         float *swap = x;
-        pass(f, lines, f->factor[i], done, x, y);
+        pass(f, lines, f->factor[i], done, x, y, i == 0 ? across : NULL);
         done *= f->factor[i];
         x = y;
         y = swap;
@@ -103,21 +148,13 @@ static float *run_lines(const qn_fft_lanes *f, int64_t lines, float *x, float *y
     return x;
 }
 
-float *qn_fft_run_lanes(const qn_fft_lanes *f, float *x, float *y) { return run_lines(f, 1, x, y); }
+float *qn_fft_run_lanes(const qn_fft_lanes *f, float *x, float *y) { return run_lines(f, 1, x, y, NULL); }
 
 /* ---- Long lines: number i C + j is at row i and column j of R by C, frequency k + R l at row l and column k of C by R. */
 
 float *qn_fft_run_split(const qn_fft_split *f, float *x, float *y) {
-    const int64_t rows = f->columns.n, columns = f->rows.n;
-    const float *z = run_lines(&f->columns, columns, x, y);
-    float *mid = z == x ? y : x;
-    for (int64_t k = 0; k < rows; k++)
-        for (int64_t j = 0; j < columns; j++) {
-            int64_t at = k * columns + j;
-            num a = times(get(z, at), (num){vf_set1(f->cross_re[at]), vf_set1(f->cross_im[at])});
-            put(mid, j * rows + k, a.re, a.im);
-        }
-    return run_lines(&f->rows, rows, mid, mid == x ? y : x);
+    float *columns = run_lines(&f->columns, f->rows.n, x, y, NULL);
+    return run_lines(&f->rows, f->columns.n, columns, columns == x ? y : x, f);
 }
 
 static num line_get(const qn_fft_line *l, int64_t i, int some) {
