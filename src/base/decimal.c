@@ -1,7 +1,6 @@
 #include "base/decimal.h"
 
 #include <math.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +8,7 @@
 enum { MOST_DIGITS = 800 }; /* more than any double or midpoint between two has */
 enum { ROOM = MOST_DIGITS + 32 };
 
-static int64_t read_exponent(const char *at, const char *end) {
+int64_t qn_decimal_exponent(const char *at, const char *end) {
     enum { ENOUGH = 1 << 20 };
     int negative = at < end && *at == '-';
     int64_t exponent = 0;
@@ -43,7 +42,7 @@ static void without_point(const char *at, size_t n, char copy[ROOM]) {
         behind++;
     }
     if (used == 0) copy[used++] = '0';
-    snprintf(copy + used, 24, "e%lld", (long long)((at < end ? read_exponent(at + 1, end) : 0) - behind));
+    snprintf(copy + used, 24, "e%lld", (long long)((at < end ? qn_decimal_exponent(at + 1, end) : 0) - behind));
 }
 
 double qn_decimal_read(const char *text, size_t n) {

@@ -119,20 +119,6 @@ static double scale_decimal(uint64_t digits, int exponent) {
     return scale_bits(quotient, rest != 0, divisor_shift - shift - 64);
 }
 
-static int64_t read_exponent(const char *text, int64_t length, int64_t at) {
-    int negative = at < length && text[at] == '-';
-    if (at < length && (text[at] == '-' || text[at] == '+')) {
-        at++;
-    }
-    int64_t exponent = 0;
-    for (; at < length; at++) {
-        if (exponent < 100000) {
-            exponent = exponent * 10 + (text[at] - '0');
-        }
-    }
-    return negative ? -exponent : exponent;
-}
-
 double qn_prof_dbl_read(const char *text, int64_t length) {
     uint64_t digits = 0;
     int significant = 0, point = 0;
@@ -150,7 +136,7 @@ double qn_prof_dbl_read(const char *text, int64_t length) {
             written = 1; /* too many digits for the fast ways */
         }
     }
-    int64_t exponent = at < length ? read_exponent(text, length, at + 1) : 0;
+    int64_t exponent = at < length ? qn_decimal_exponent(text + at + 1, text + length) : 0;
     if (!written && digits == 0) {
         return 0.0;
     }
