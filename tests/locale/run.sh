@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Tests of what reads and writes numbers, under locales whose decimal point is a comma and two bytes: run.sh BUILD.
 set -uo pipefail
+[ $# = 1 ] || { echo "usage: run.sh BUILD" >&2; exit 2; }
 build=$1
 cd "$(dirname "$0")/../.."
 folder=$(mktemp -d)
