@@ -23,8 +23,13 @@ demo:
 	@$(DEMO)/quern profile html build/demo-profile -o build/demo.html && echo "the profile: open build/demo.html in a browser" || \
 		echo "no page: it is bundled by node, which was not there, or could not get its packages, when the build was configured"
 
-test: bootstrap
-	@tests/run_tests.sh
+# The quick lane: what a developer runs all day. LANES adds deep lanes, as in `make test LANES=asan`; docs/testing.md lists them.
+test:
+	@tools/bootstrap.sh $(if $(LANES),all,quick)
+	@eval "$$(tools/plain_core.sh build/plain-core)" && python3 tests/run.py quick $(LANES)
+
+test-all: LANES = all
+test-all: test
 
 bench: all
 	build/quern bench dispatch
@@ -49,4 +54,4 @@ clean:
 	rm -rf build
 
 .NOTPARALLEL:
-.PHONY: all demo test bench lint format install bootstrap clean
+.PHONY: all demo test test-all bench lint format install bootstrap clean

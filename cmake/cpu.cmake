@@ -66,8 +66,9 @@ elseif(wanted STREQUAL "here")
     message(STATUS "Kernels of this machine alone: ${wanted}")
 endif()
 
-# Under sanitizers the unrolled tiles take minutes at -O3.
-set(kernel_speed -O3)
+# How kernels are optimised changes their speed and not their bits. Under sanitizers the unrolled tiles take minutes at -O3.
+set(QUERN_KERNEL_SPEED "-O3" CACHE STRING "The optimisation level of kernels")
+set(kernel_speed ${QUERN_KERNEL_SPEED})
 if(QUERN_SANITIZE) # a list with commas, which no generator expression takes
     set(kernel_speed -O1)
     if(QUERN_SANITIZE MATCHES "undefined") # each address is checked as such already, and four checks of every one take as long again
