@@ -8,7 +8,7 @@ folder=${1:-build/sizes}
 row() { # title, then switches
     local title=$1 build
     shift
-    build=$folder/$(tr -c 'a-z0-9\n' - <<<"$*")
+    build=$folder/with$(tr -c 'a-z0-9\n' - <<<"$*")
     cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DQUERN_TESTS=OFF "$@" >"$folder/log" 2>&1 &&
         cmake --build "$build" --target quern >>"$folder/log" 2>&1 || { tail -n 20 "$folder/log"; exit 1; }
     strip -o "$folder/stripped.so" "$build/libquern.so"
