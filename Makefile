@@ -47,6 +47,14 @@ format:
 install: all
 	cmake --install build --prefix $(PREFIX)
 
+# Takes away what `make install` put there; with the PREFIX and DESTDIR of that call, if it had them.
+uninstall:
+	@tools/uninstall.sh build "$(PREFIX)"
+
+# A Debian package of what plain make builds, in build/.
+deb: all
+	@cd build && cpack -G DEB
+
 bootstrap:
 	@tools/bootstrap.sh
 
@@ -54,4 +62,4 @@ clean:
 	rm -rf build
 
 .NOTPARALLEL:
-.PHONY: all demo test test-all bench lint format install bootstrap clean
+.PHONY: all demo test test-all bench lint format install uninstall deb bootstrap clean
