@@ -216,8 +216,44 @@ def a_model_that_gets_shorter_ends_a_conversation(folder):
     expect(going.returncode == 0 and said.strip(), f"chat --no-mmap: {going.returncode} {said!r} {complaint!r}")
 
 
+def a_limit_of_file_sizes_kills(folder):
+    """RLIMIT_FSIZE sends SIGXFSZ: every verb that writes says what failed instead, and leaves what was there and nothing else."""
+    deep, big, top, trace = (os.path.join(folder, name) for name in ("deep.gguf", "big.gguf", "hf", "w.pt.trace.json"))
+    old = [os.path.join(folder, name) for name in ("out.gguf", "out.html", "out.json", "cache")]
+    model(deep, [f"blk.{i}.ffn_up.weight" for i in range(300)])
+    model(big, ["blk.0.ffn_up.weight"], 1 << 20)
+    hugging_face(top, 40)
+    events = [{"ph": "X", "cat": "cpu_op", "name": f"op{i}", "pid": 1, "tid": 1, "ts": i, "dur": 1} for i in range(2000)]
+    with open(trace, "w", encoding="utf-8") as file:
+        json.dump({"traceEvents": events}, file)
+    for name in old[:3]:
+        with open(name, "w", encoding="utf-8") as file:
+            file.write("old")
+    recorded = os.path.join(folder, "recorded")
+    os.mkdir(recorded)
+    there = sorted(os.listdir(folder))
+    few = ("-n", "4", "--seed", "1", "-t", "1")
+    for words in (("quantize", deep, old[0], "Q8_0"), ("quantize", big, old[0], "Q8_0"), ("convert", top, old[0]),
+                  ("profile", "html", trace, "-o", old[1]), ("profile", "trace_view", trace, "-o", old[2]),
+                  ("profile", "overview", trace, "--json", "-o", old[2]), ("run", STORIES, "-p", "Once", *few, f"--profile={recorded}"),
+                  ("run", STORIES, "-p", "Once upon a time", *few, "--prompt-cache", old[3]),
+                  ("eval", STORIES, "--ids", "1 2 3", "--logits", os.path.join(folder, "logits"))):
+        for bytes_ in (0, 1, 1024):
+            done = run(*words, code=1, limits=lambda n=bytes_: resource.setrlimit(resource.RLIMIT_FSIZE, (n, n)))
+            expect("File too large" in done.stderr, f"{words} in {bytes_} bytes: {done.stderr!r}")
+            left = sorted(os.listdir(folder)), os.listdir(recorded)
+            expect(left == (there, []), f"{words} in {bytes_} bytes: there is {left}")
+            for name in old[:3]:
+                with open(name, encoding="utf-8") as file:
+                    expect(file.read() == "old", f"{words} in {bytes_} bytes: {name} has changed")
+    with open(os.path.join(folder, "printed"), "w", encoding="utf-8") as file:
+        done = subprocess.run([QUERN, "ops"], stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.PIPE, text=True, preexec_fn=lambda: (
+            usual_signals(), resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))))
+    expect(done.returncode == 1 and "standard output could not be written" in done.stderr, f"ops: {done.returncode} {done.stderr!r}")
+
+
 with tempfile.TemporaryDirectory() as made_here:
-    for test in (model_files_cannot_be_had_without_a_map, a_model_that_gets_shorter_ends_a_conversation):
+    for test in (model_files_cannot_be_had_without_a_map, a_model_that_gets_shorter_ends_a_conversation, a_limit_of_file_sizes_kills):
         place = os.path.join(made_here, test.__name__)
         os.mkdir(place)
         test(place)
