@@ -1,5 +1,6 @@
 /* The quern command: one binary, one verb a job. Results go to standard output, everything else to standard error. */
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -76,6 +77,8 @@ static int run(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     if (!hold_standard_files()) return APP_FAILED; /* there may be nowhere to say it */
+    signal(SIGXFSZ,
+           SIG_IGN); /* a file that may not grow is an error of its write, which is told; what is half written gets removed */
     int rc = run(argc, argv);
     if (fflush(stdout) == 0 && !ferror(stdout)) return rc;
     fprintf(stderr, "quern: standard output could not be written\n");
