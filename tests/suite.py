@@ -6,6 +6,7 @@
 Exit code 77 means skipped; CTest knows it. A line for tests/run.py goes to FOLDER/suite-times/NAME.
 """
 import os
+import re
 import resource
 import shutil
 import signal
@@ -73,8 +74,8 @@ def main():
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     sys.stdout.write(done.stdout)
     if done.returncode == SKIPPED:
-        lines = [line for line in done.stdout.splitlines() if line.startswith("skip: ")]
-        note(options, "skip\t" + (lines[-1][6:] if lines else "it does not say why"))
+        lines = re.findall(r"^skip(?:ped)?: (.*)", done.stdout, re.M)
+        note(options, "skip\t" + (lines[-1] if lines else "it does not say why"))
         return SKIPPED
     if done.returncode < 0:
         print(f"killed by {signal.Signals(-done.returncode).name}")

@@ -95,6 +95,8 @@ suite(profile-views LANES quick asan BUDGET 30 NEEDS ${shared}/traces PROTECTS "
     COMMAND tests/prof/run.sh ${quern} ${shared}/traces)
 suite(profile-page LANES quick BUDGET 60 THREADS 2 NEEDS npm chromium ${shared}/traces PROTECTS "the profiler's page in a real browser"
     COMMAND tests/web/run.sh ${quern} ${shared}/traces ${built}/web-test)
+suite(devices LANES quick BUDGET 15 PROTECTS "quern devices says what the machine has and what the build lacks"
+    COMMAND python3 tests/apps/check_devices.py ${quern})
 suite(archs LANES quick BUDGET 30 PROTECTS "a small model of every architecture runs" COMMAND python3 tests/model/check_archs.py ${quern})
 suite(models LANES quick BUDGET 30 NEEDS ${shared}/zoo PROTECTS "logits of real architectures against recorded ones"
     COMMAND python3 tests/model/check_models.py ${quern} ${shared})
@@ -122,6 +124,11 @@ suite(bench-ops LANES quick BUDGET 5 PROTECTS "quern bench ops measures"
 suite(plan-gpt2 LANES quick BUDGET 5 PROTECTS "the arena of GPT-2 stays near its lower bound"
     COMMAND tests/apps/says.sh "arena: 1[.]0[0-9]+ times the lower bound" ${quern} plan --example gpt2)
 suite(install LANES packages BUDGET 120 PROTECTS "an installed copy serves C, C++, pkg-config and CMake" COMMAND tests/install/run.sh ${built})
+suite(uninstall LANES packages BUDGET 30 PROTECTS "make uninstall takes away what make install put there, and nothing else"
+    COMMAND tests/install/uninstall.sh ${built})
+suite(small-library LANES packages BUDGET 240 THREADS 2 PROTECTS "the smallest configuration works, and says what was left out"
+    COMMAND tests/install/small.sh)
+suite(deb LANES packages BUDGET 400 PROTECTS "the Debian package in a clean Debian" COMMAND tests/install/deb.sh ${built})
 suite(layers LANES quick BUDGET 3 PROTECTS "a folder includes only the folders below it" COMMAND python3 tools/check_layers.py)
 suite(sizes LANES quick BUDGET 5 PROTECTS "files, functions and the public API keep their budgets" COMMAND python3 tools/check_size.py)
 suite(format LANES quick BUDGET 30 NEEDS clang-format PROTECTS "every source is formatted alike" COMMAND tools/check_format.sh)

@@ -58,6 +58,7 @@ if at_least all; then
     have llvm-symbolizer || extra+=(llvm)
     echo 'int main(void) { return 0; }' | clang -fsanitize=memory -x c -o /dev/null - >/dev/null 2>&1 || extra+=(libclang-rt-dev)
     [ -e /usr/share/i18n/locales/ps_AF ] || extra+=(locales) # decimal points that are none
+    have file || extra+=(file) # tells the packager which files are programs
     have debootstrap || extra+=(debootstrap)                # a fresh system for the package to be installed in
     if [ "$(uname -m)" = x86_64 ]; then
         have aarch64-linux-gnu-gcc || extra+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
