@@ -94,6 +94,15 @@ int model_options(int argc, char **argv, const char *help, const model_flag *fla
     return APP_OK;
 }
 
+/* ---- Files */
+
+qn_status model_open_file(const char *path, int no_map, qn_file **file, qn_error *error) {
+    qn_file_options options = qn_file_options_default();
+    options.flags = no_map ? QN_FILE_NO_MAP : 0;
+    options.cancel = model_stopped();
+    return qn_file_open(path, &options, file, error);
+}
+
 /* ---- Text from files */
 
 int model_character(const char *text, uint64_t room) {

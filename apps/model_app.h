@@ -29,6 +29,9 @@ int model_options(int argc, char **argv, const char *help, const model_flag *fla
 /* "quern VERB: text", the exit code for a failure. */
 int model_fail(const char *verb, const char *text);
 
+/* Opens a model's file, read into memory instead of mapped when no_map is set; Ctrl-C ends the reading once it is caught. */
+qn_status model_open_file(const char *path, int no_map, qn_file **file, qn_error *error);
+
 /* Whether `out` is the file `in`, by whatever name, one of its shards, or what lies in the folder `in` and is no GGUF; the sentence is
  * said. What would be read must not be written over. */
 int model_is_same(const char *verb, const char *in, const char *out);
