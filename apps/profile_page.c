@@ -134,9 +134,7 @@ static int serve_until_stopped(page_job *job) {
     qn_error error = {QN_OK, ""};
     sigset_t waited;
     int number;
-    sigemptyset(&waited);
-    sigaddset(&waited, SIGINT);
-    sigaddset(&waited, SIGTERM);
+    app_end_signals(&waited);
     sigprocmask(SIG_BLOCK, &waited, NULL);
     signal(SIGPIPE, SIG_IGN);
     qn_status status = open_profiles(job, &error);
@@ -149,8 +147,7 @@ static int serve_until_stopped(page_job *job) {
     if (told && isatty(STDERR_FILENO)) fprintf(stderr, "Open that address in a browser; Ctrl-C ends the server.\n");
     while (told && sigwait(&waited, &number) != 0) {}
     profile_interrupt(); /* a view that is being read ends early */
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
+    app_catch_end(SIG_DFL, 0);
     sigprocmask(SIG_UNBLOCK, &waited, NULL); /* and when it waits for a file that does not come, a second Ctrl-C ends all */
     qn_page_server_stop(server);
     return told ? APP_OK : APP_FAILED;
