@@ -310,9 +310,31 @@ def a_closed_terminal_leaves_temporary_files(folder):
         expect(b"built without libmicrohttpd" in server.communicate()[1], "serve says nothing")
 
 
+def a_page_is_poured_into_a_terminal(folder):
+    """profile html without -o needs a file when it would write to a terminal, and says which option names it; pipes are fine."""
+    trace = os.path.join(folder, "w.pt.trace.json")
+    with open(trace, "w", encoding="utf-8") as file:
+        json.dump({"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1}]}, file)
+    for path in (trace, folder):
+        main, side = os.openpty()
+        going = start("profile", "html", path, stdin=side, stdout=side)
+        os.close(side)
+        shown = b""
+        try:
+            while piece := os.read(main, 65536):
+                shown += piece
+        except OSError:  # nobody is left who could write to it
+            pass
+        os.close(main)
+        said = going.communicate()[1].decode()
+        expect(going.returncode == 2 and shown == b"", f"html to a terminal: {going.returncode} {shown[:80]!r}")
+        expect(said.startswith("quern profile html: ") and "-o FILE" in said and said.count("\n") == 1, f"html to a terminal: {said!r}")
+        expect(run("profile", "html", path).stdout.startswith("<!doctype html>"), "html into a pipe")
+
+
 with tempfile.TemporaryDirectory() as made_here:
     for test in (model_files_cannot_be_had_without_a_map, a_model_that_gets_shorter_ends_a_conversation, a_limit_of_file_sizes_kills,
-                 a_closed_terminal_leaves_temporary_files):
+                 a_closed_terminal_leaves_temporary_files, a_page_is_poured_into_a_terminal):
         place = os.path.join(made_here, test.__name__)
         os.mkdir(place)
         test(place)
