@@ -122,6 +122,7 @@ static void cut_messages(chat *c, size_t n) {
 static int answer(chat *c) {
     qn_error error;
     qn_generate_result r = {.size = sizeof r};
+    if (qn_sampler_reset(c->s.sampler, &error) != QN_OK) return lm_fail(c->l, &error);
     int rc = render(c);
     if (rc != APP_OK) return rc;
     char *prompt = c->answer;

@@ -176,6 +176,11 @@ typedef struct qn_sampler qn_sampler;
 QN_API qn_status qn_sampler_create(const qn_sampler_options *options, qn_sampler **sampler, qn_error *error);
 QN_API void qn_sampler_destroy(qn_sampler *sampler);
 
+/* A new answer: the grammar begins at its first byte, and what penalties, dry and mirostat know of the text before is forgotten, so
+ * that a prompt which is accepted whole again counts once. The random numbers go on where they are: a conversation does not draw
+ * the same ones for each answer, and its seed still tells all of it. When it fails, nothing has changed. */
+QN_API qn_status qn_sampler_reset(qn_sampler *sampler, qn_error *error);
+
 /* One token for n logits (n tokens of the vocabulary), which are not changed. INVALID when nothing is left to pick: every
  * logit is -INFINITY or NaN, or the grammar allows no token. */
 QN_API qn_status qn_sampler_pick(qn_sampler *sampler, const float *logits, size_t n, int32_t *id, qn_error *error);
