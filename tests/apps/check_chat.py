@@ -2,6 +2,7 @@
 """quern chat and quern run on models/stories.gguf: every answer of a conversation, and what ends one. Usage: check_chat.py QUERN
 
 Needs nothing but Python and models/stories.gguf."""
+import datetime
 import os
 import subprocess
 import sys
@@ -52,9 +53,21 @@ def penalties_count_the_conversation_once():
     expect(both[1] and both[1] == alone.rstrip("\n"), f"the second answer is {both[1]!r}; to the same text at once it is {alone!r}")
 
 
+def today_is_not_1970():
+    """A template that asks for the date is told today's, where the person is who asks."""
+    template = '{{ raise_exception("today is " + strftime_now("%Y-%m-%d %H")) }}'
+    for hours in (-14, -5, 0, 13):
+        zone = datetime.timezone(datetime.timedelta(hours=hours))
+        here = dict(os.environ, TZ=f"<there>{-hours:+d}")  # which counts west of Greenwich
+        before = datetime.datetime.now(zone)
+        said = run("chat", STORIES, "--chat-template", template, text="hi\n", code=1, env=here).stderr
+        times = [f"today is {time:%Y-%m-%d %H}" for time in (before, datetime.datetime.now(zone))]
+        expect(any(time in said for time in times), f"{hours} hours from UTC: {said!r}, not {times}")
+
+
 with tempfile.TemporaryDirectory() as place:
     os.chdir(place)
-    for test in (every_answer_follows_the_grammar, penalties_count_the_conversation_once):
+    for test in (every_answer_follows_the_grammar, penalties_count_the_conversation_once, today_is_not_1970):
         test()
     os.chdir("/")
 print("chat:", f"{len(faults)} faults" if faults else "all as it should be")
