@@ -3,6 +3,7 @@
 
 Needs nothing but Python and models/stories.gguf."""
 import datetime
+import json
 import os
 import subprocess
 import sys
@@ -65,9 +66,26 @@ def today_is_not_1970():
         expect(any(time in said for time in times), f"{hours} hours from UTC: {said!r}, not {times}")
 
 
+def gpu_layers_take_no_software_device():
+    """-ngl 99 stands in recipes for every machine: a driver that only plays a GPU is taken when --device names it, and then it is said."""
+    devices = json.loads(run("devices", "--json").stdout)
+    words = ("run", STORIES, "-p", "Once upon a time", "-n", "3", "--temp", "0", "-t", "1")
+    software = [f"{device['backend']}:{device['index']}" for device in devices if "software" in device["features"]]
+    if all(device["backend"] == "cpu" or "software" in device["features"] for device in devices):
+        plain = run(*words)
+        for layers in ("99", "all", "-1"):
+            done = run(*words, "-ngl", layers)
+            expect(done.stdout == plain.stdout and "; the model runs on the CPU\n" in done.stderr, f"-ngl {layers}: {done.stderr!r}")
+            expect(not software or devices[-1]["name"] in done.stderr, f"-ngl {layers} names what is there: {done.stderr!r}")
+        expect("CPU" not in plain.stderr and "CPU" not in run(*words, "-ngl", "0").stderr, "-ngl 0 needs no word")
+    for name in software:
+        said = run(*words, "--device", name, "-ngl", "99").stderr
+        expect(f"{name} is " in said and "a driver that computes on the CPU" in said, f"--device {name}: {said!r}")
+
+
 with tempfile.TemporaryDirectory() as place:
     os.chdir(place)
-    for test in (every_answer_follows_the_grammar, penalties_count_the_conversation_once, today_is_not_1970):
+    for test in (every_answer_follows_the_grammar, penalties_count_the_conversation_once, today_is_not_1970, gpu_layers_take_no_software_device):
         test()
     os.chdir("/")
 print("chat:", f"{len(faults)} faults" if faults else "all as it should be")
