@@ -83,9 +83,61 @@ def gpu_layers_take_no_software_device():
         expect(f"{name} is " in said and "a driver that computes on the CPU" in said, f"--device {name}: {said!r}")
 
 
+def every_reverse_prompt_stops():
+    """Each -r is one more text to stop at, whatever their order; a second one does not take the place of the first."""
+    words = ("run", STORIES, "-p", "Once upon a time", "-n", "40", "--temp", "0", "-t", "1", "--no-display-prompt")
+    text = run(*words).stdout[:-1]  # the line end is the command's
+    parts = text.split(" ")
+    late, early = parts[12], parts[5]
+    expect(late not in " ".join(parts[:12]) and early not in " ".join(parts[:5]), f"the story has words to stop at: {text!r}")
+    for stops in ((late, early), (early, late), (early, "zzz"), ("zzz", "yyy", early)):
+        done = run(*words, *(word for stop in stops for word in ("-r", stop)))
+        expect(done.stdout[:-1] == text[:text.index(early)], f"-r {stops}: {done.stdout!r}")
+        expect("a stop was reached" in done.stderr and "more than once" not in done.stderr, f"-r {stops}: {done.stderr!r}")
+    done = run(*words, "--reverse-prompt=" + late, "-r", "zzz")
+    expect(done.stdout[:-1] == text[:text.index(late)], f"--reverse-prompt: {done.stdout!r}")
+    many = [word for i in range(65) for word in ("-r", f"zz{i}")]
+    expect("more values than there is room for" in run(*words, *many, code=2).stderr and run(*words, *many[2:]).stdout[:-1] == text,
+           "64 are many")
+
+
+def repeated_options_are_said():
+    """Of an option that has one value the last one counts, under whatever name, and a line says so: for each verb's parser."""
+    def said(*words, code=0, **more):
+        return run(*words, code=code, **more).stderr.count(" is given more than once, and the last one counts\n")
+
+    short = ("run", STORIES, "-p", "Once", "--temp", "0")
+    for words, times in ((("-n", "9", "-n", "3"), 1), (("-n", "9", "--predict=8", "--n-predict", "3"), 2), (("-n", "3", "-n", "3"), 0),
+                         (("-n", "3", "-t", "1", "-t", "2", "--threads", "2"), 1), (("-n", "3", "--profile=a", "--profile=b"), 1)):
+        done = run(*short, *words)
+        expect(done.stderr.count("is given more than once") == times and "then 3" in done.stderr, f"{words}: {done.stderr!r}")
+    expect(os.path.isdir("b") and not os.path.exists("a"), "--profile: the last one counts")
+    with open("g.qir", "w", encoding="utf-8") as file:
+        file.write('quern graph 1\nsymbol n 1..8\ninput %x f32[n]\n%y = sqr %x\noutput %y "y"\n')
+    with open("t.pt.trace.json", "w", encoding="utf-8") as file:
+        file.write('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "x", "pid": 1, "tid": 1, "ts": 1, "dur": 1}]}')
+    for words in (("chat", STORIES, "--temp", "0", "--temp", "1", "--chat-template", TEMPLATE), ("plan", "g.qir", "--bind", "n=2", "--bind", "n=3"),
+                  ("graph", "g.qir", "--bind", "n=2", "--bind", "n=3"), ("inspect", STORIES, "--keys=a", "--keys=b"),
+                  ("profile", "operation", "t.pt.trace.json", "--top", "1", "--top=2"),
+                  ("profile", "operation", "t.pt.trace.json", "--owner", "id", "--owner", "time"),
+                  ("profile", "html", "t.pt.trace.json", "-o", "1.html", "-o", "2.html"),
+                  ("bench", "ops", "--list", "--op", "add", "--op", "mul"), ("bench", "ops", "--op", "mul", "-t", "1", "--threads", "2", "--list"),
+                  ("tokenize", STORIES, "-p", "a", "-p", "b"), ("embed", STORIES, "-p", "a", "-p", "b")):
+        code = 1 if words[0] == "embed" else 0
+        expect(said(*words, code=code) == 1, f"{words}: {run(*words, code=code).stderr!r}")
+    expect(said("graph", "g.qir", "--verify", "--verify") == 0, "a word without a value says the same twice")
+    run("graph", "g.qir", "--verify", "--dot", code=2)
+    for types in (("attn_q=F16", "attn_k=F16"), ("attn_q=F16,attn_k=F16",)):  # a list, however it is cut
+        done = run("quantize", STORIES, f"{len(types)}.gguf", "Q8_0", *(word for kind in types for word in ("--tensor-type", kind)))
+        expect("more than once" not in done.stderr and "matches no" not in done.stderr, f"--tensor-type {types}: {done.stderr!r}")
+    with open("1.gguf", "rb") as one, open("2.gguf", "rb") as two:
+        expect(one.read() == two.read(), "two --tensor-type are one list")
+
+
 with tempfile.TemporaryDirectory() as place:
     os.chdir(place)
-    for test in (every_answer_follows_the_grammar, penalties_count_the_conversation_once, today_is_not_1970, gpu_layers_take_no_software_device):
+    for test in (every_answer_follows_the_grammar, penalties_count_the_conversation_once, today_is_not_1970, gpu_layers_take_no_software_device,
+                 every_reverse_prompt_stops, repeated_options_are_said):
         test()
     os.chdir("/")
 print("chat:", f"{len(faults)} faults" if faults else "all as it should be")
