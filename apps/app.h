@@ -73,6 +73,9 @@ void app_catch_end(void (*handler)(int), int flags);
 
 /* "WHO: 'ONE' and 'OTHER' do not go together": the exit code. */
 int app_apart(const char *who, const char *one, const char *other);
+/* "WHO: NAME is given more than once, and the last one counts", unless there was none before or it said the same. The last one counts
+ * because aliases and scripts put what a person types behind words of their own; but nothing that was asked for goes without a word. */
+void app_again(const char *who, const char *name, const char *before, const char *now);
 /* Whether a name was given and is empty, which has been said: "WHO: the name of WHAT is empty". */
 int app_is_empty(const char *who, const char *what, const char *name);
 /* The end of a plural: "1 token", "2 tokens". */
