@@ -13,11 +13,19 @@ static const char default_folder[] = "quern-profile";
 
 const char *app_profile_option(int *argc, char **argv) {
     const char *folder = qn_recorder_environment();
+    const char *before = NULL;
+    char who[32];
     int kept = 0;
+    snprintf(who, sizeof who, "quern %s", argv[0]);
     for (int i = 0; i < *argc; i++) {
-        if (strcmp(argv[i], "--profile") == 0) folder = default_folder;
-        else if (strncmp(argv[i], "--profile=", 10) == 0) folder = argv[i][10] ? argv[i] + 10 : default_folder;
-        else argv[kept++] = argv[i];
+        int named = strncmp(argv[i], "--profile=", 10) == 0;
+        if (!named && strcmp(argv[i], "--profile") != 0) {
+            argv[kept++] = argv[i];
+            continue;
+        }
+        folder = named && argv[i][10] ? argv[i] + 10 : default_folder;
+        app_again(who, "--profile", before, folder);
+        before = folder;
     }
     argv[kept] = NULL;
     *argc = kept;

@@ -324,13 +324,15 @@ static int take_format(options *o, const char *value) {
     return strcmp(value, "md") == 0 || strcmp(value, "csv") == 0 || strcmp(value, "json") == 0;
 }
 
+static int is_threads(const char *word) { return strcmp(word, "-t") == 0 || strcmp(word, "--threads") == 0; }
+
 /* One word with its value. 1: understood; 0: not that value; -1: there is no such word. */
 static int take(options *o, const char *word, const char *value) {
     if (strcmp(word, "--op") == 0) return take_text(&o->op, value);
     if (strcmp(word, "--dtype") == 0) return take_text(&o->dtype, value);
     if (strcmp(word, "--shape") == 0) return take_text(&o->shape, value);
     if (strcmp(word, "--against") == 0) return take_text(&o->against, value);
-    if (strcmp(word, "-t") == 0 || strcmp(word, "--threads") == 0) return take_threads(o, value);
+    if (is_threads(word)) return take_threads(o, value);
     if (strcmp(word, "--ms") == 0) return take_ms(o, value);
     if (strcmp(word, "-o") == 0) return take_format(o, value);
     return -1;
@@ -394,6 +396,13 @@ static void list_rows(const options *o) {
 
 /* ---- All of it */
 
+/* Whether the word at i, which has a value, came before with another one; it is said then. */
+static void say_again(char **argv, int i) {
+    for (int k = 1; k < i; k += strcmp(argv[k], "--list") == 0 ? 1 : 2)
+        if (strcmp(argv[k], argv[i]) == 0 || (is_threads(argv[k]) && is_threads(argv[i])))
+            app_again("quern bench ops", argv[i], argv[k + 1], argv[i + 1]);
+}
+
 static int understand(options *o, int argc, char **argv) {
     static const char more[] = "'quern bench ops --help' says more";
     for (int i = 1; i < argc; i++) {
@@ -407,7 +416,7 @@ static int understand(options *o, int argc, char **argv) {
         else if (!value) fprintf(stderr, "quern bench: ops: '%s' needs something behind it; %s\n", argv[i], more);
         else if (!taken) fprintf(stderr, "quern bench: ops: %s cannot be '%s'; %s\n", argv[i], value, more);
         if (taken <= 0 || !value) return APP_USAGE;
-        i++;
+        say_again(argv, i++);
     }
     for (int i = 0; i < N_ROWS; i++)
         if (wants(o, &rows[i])) return APP_OK;

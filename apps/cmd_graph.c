@@ -160,9 +160,10 @@ static int understand(int argc, char **argv, options *o) {
         int takes;
         const char **slot = slot_of(o, word, &takes);
         if (!slot) fprintf(stderr, "quern graph: there is no option '%s'; 'quern graph --help' lists them\n", word);
-        else if (*slot) app_apart("quern graph", *slot, word);
         else if (takes && i + 1 == argc) fprintf(stderr, "quern graph: '%s' needs something behind it\n", word);
-        if (!slot || *slot || (takes && i + 1 == argc)) return 0;
+        else if (takes) app_again("quern graph", word, *slot, argv[i + 1]);
+        else if (*slot && strcmp(*slot, word) != 0) slot = (app_apart("quern graph", *slot, word), NULL);
+        if (!slot || (takes && i + 1 == argc)) return 0;
         *slot = takes ? argv[++i] : word;
     }
     if (!o->file || !o->loss != !o->wrt) {

@@ -178,8 +178,8 @@ static void print_text(inspection *in) {
 int cmd_inspect(int argc, char **argv) {
     inspection in = {.info.size = sizeof in.info};
     int only_keys = 0, only_tensors = 0, json = 0, no_map = 0, n = 0;
-    const model_flag flags[] = {{"--keys", &in.key_glob, &only_keys, 1},
-                                {"--tensors", &in.tensor_glob, &only_tensors, 1},
+    const model_flag flags[] = {{"--keys", &in.key_glob, &only_keys, MODEL_OPTIONAL},
+                                {"--tensors", &in.tensor_glob, &only_tensors, MODEL_OPTIONAL},
                                 {"--all", NULL, &in.all, 0},
                                 {"--hash", NULL, &in.hash, 0},
                                 {"--json", NULL, &json, 0},

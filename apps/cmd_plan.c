@@ -287,6 +287,7 @@ static int take(options *o, int n, char **words) {
     if (*w != '-' && !o->file) return o->file = w, 1;
     const char **slot = slot_of(o, w);
     if (slot && n > 1) {
+        if (slot != &o->example_name) app_again("quern plan", w, *slot, words[1]); /* two examples are two graphs */
         *slot = words[1];
         return slot == &o->example_name ? take_example(o, words[1]) : slot == &o->cap_text ? take_cap(o, words[1]) : 2;
     }

@@ -10,7 +10,7 @@ static const char help[] = "usage: quern quantize IN.gguf OUT.gguf TYPE [options
                            "  --imatrix FILE               an importance matrix (GGUF): columns that matter more get less error\n"
                            "  --output-tensor-type TYPE    of output.weight\n"
                            "  --token-embedding-type TYPE  of token_embd.weight\n"
-                           "  --tensor-type REGEX=TYPE,..  of the tensors whose names match\n"
+                           "  --tensor-type REGEX=TYPE,..  of the tensors whose names match; may be given more than once\n"
                            "  --leave-output-tensor        output.weight stays as it is\n"
                            "  -t, --threads N              default: all processors\n"
                            "  --no-mmap                    read the files into memory instead of mapping them\n"
@@ -24,6 +24,7 @@ typedef struct job {
     qn_file *file;
     qn_writer *writer;
     qn_pool *pool;
+    char *types; /* model.tensor_types, of all --tensor-type there were */
     int verbose, no_map;
     uint64_t n, bytes_in, bytes_out, total, weights;
     int64_t not_weighed;
@@ -180,6 +181,7 @@ done:
     quantize_matrix_close(j->matrix);
     qn_file_close(j->file);
     free(j->chosen);
+    free(j->types);
     return rc;
 }
 
@@ -210,15 +212,29 @@ static int check_tensor_types(const char *list) {
     return APP_OK;
 }
 
+/* The lists of several --tensor-type as one. */
+static int join_types(job *j, const char *const *lists) {
+    size_t room = 1, n = 0;
+    for (int i = 0; lists[i]; i++) {
+        if (check_tensor_types(lists[i]) != APP_OK) return APP_USAGE;
+        room += strlen(lists[i]) + 1;
+    }
+    if (!lists[0]) return APP_OK;
+    j->model.tensor_types = j->types = malloc(room);
+    if (!j->types) return model_fail("quantize", "no memory for the types of tensors");
+    for (int i = 0; lists[i]; i++) n += (size_t)snprintf(j->types + n, room - n, "%s%s", i ? "," : "", lists[i]);
+    return APP_OK;
+}
+
 int cmd_quantize(int argc, char **argv) {
     job j = {0};
-    const char *words[3], *output = NULL, *embed = NULL, *threads = NULL;
+    const char *words[3], *output = NULL, *embed = NULL, *threads = NULL, *types[MODEL_MOST + 1] = {NULL};
     int n = 0;
     const model_flag flags[] = {{"--pure", NULL, &j.model.pure, 0},
                                 {"--imatrix", &j.matrix_path, NULL, 0},
                                 {"--output-tensor-type", &output, NULL, 0},
                                 {"--token-embedding-type", &embed, NULL, 0},
-                                {"--tensor-type", &j.model.tensor_types, NULL, 0},
+                                {"--tensor-type", types, NULL, MODEL_SEVERAL},
                                 {"--leave-output-tensor", NULL, &j.model.keep_output, 0},
                                 {"--threads", &threads, NULL, 0},
                                 {"-t", &threads, NULL, 0},
@@ -246,9 +262,9 @@ int cmd_quantize(int argc, char **argv) {
     }
     if (take_dtype("--output-tensor-type", output, &j.model.output) != APP_OK) return APP_USAGE;
     if (take_dtype("--token-embedding-type", embed, &j.model.embed) != APP_OK) return APP_USAGE;
-    if (check_tensor_types(j.model.tensor_types) != APP_OK) return APP_USAGE;
     int64_t n_threads = 0;
     if (threads && lm_number("quantize", "--threads", threads, 1, QN_POOL_MAX, &n_threads) != APP_OK) return APP_USAGE;
+    if ((rc = join_types(&j, types)) != APP_OK) return rc;
     model_catch_stop_writing();
     rc = open_and_run(&j, (int)n_threads);
     if (rc != APP_OK) fprintf(stderr, "quern quantize: %s\n", j.error.text);

@@ -8,7 +8,7 @@ static const char help[] = "usage: quern run FILE [-p TEXT | -f FILE] [-n N]\n"
                            "  -p, --prompt TEXT       what comes first (default: nothing but the model's own beginning)\n"
                            "  -f, --file FILE         the same from a file, '-' for standard input\n"
                            "  -n, --predict N         tokens to make (default: until the model ends; -1)\n"
-                           "  -r, --reverse-prompt T  stop when the text comes to T\n"
+                           "  -r, --reverse-prompt T  stop when the text comes to T; each -r is one more text to stop at\n"
                            "  -e, --escape            \\n, \\t, \\\\ in the prompt mean what they do in C\n"
                            "  --special               tokens written out in the prompt are those tokens\n"
                            "  --ignore-eos            go on behind the model's end\n"
@@ -16,7 +16,7 @@ static const char help[] = "usage: quern run FILE [-p TEXT | -f FILE] [-n N]\n"
                            "  --prompt-cache FILE     keep the prompt's state there, and use it when it fits\n" LM_HELP;
 
 typedef struct run_words {
-    const char *prompt, *file, *n, *stop, *cache;
+    const char *prompt, *file, *n, *cache, *stops[MODEL_MOST + 1];
     int escape, special, ignore_end, no_prompt;
     int plain; /* as llama.cpp's users say it: there is no conversation here */
 } run_words;
@@ -137,9 +137,9 @@ static int generate(lm *l, const run_words *w, const sample_words *sw) {
     o.most = (int32_t)most;
     o.sampler = s.sampler;
     o.flags = (w->special ? QN_GENERATE_SPECIAL : 0u) | (w->ignore_end ? QN_GENERATE_IGNORE_END : 0u);
-    qn_text stop = {w->stop, w->stop ? strlen(w->stop) : 0};
-    o.stops = &stop;
-    o.n_stops = w->stop ? 1 : 0;
+    qn_text stops[MODEL_MOST];
+    for (; w->stops[o.n_stops]; o.n_stops++) stops[o.n_stops] = (qn_text){w->stops[o.n_stops], strlen(w->stops[o.n_stops])};
+    o.stops = stops;
     if (rc == APP_OK && w->cache && use_cache(l, w->cache, o.prompt, w->special ? QN_ENCODE_SPECIAL : 0, &cached))
         o.flags |= QN_GENERATE_WHOLE;
     output out = {{prompt, w->no_prompt ? 0 : length}, 0};
@@ -176,8 +176,8 @@ int cmd_run(int argc, char **argv) {
                               {"-n", &w.n, NULL, 0},
                               {"--predict", &w.n, NULL, 0},
                               {"--n-predict", &w.n, NULL, 0},
-                              {"-r", &w.stop, NULL, 0},
-                              {"--reverse-prompt", &w.stop, NULL, 0},
+                              {"-r", w.stops, NULL, MODEL_SEVERAL},
+                              {"--reverse-prompt", w.stops, NULL, MODEL_SEVERAL},
                               {"-e", NULL, &w.escape, 0},
                               {"--escape", NULL, &w.escape, 0},
                               {"--special", NULL, &w.special, 0},

@@ -33,7 +33,8 @@ typedef struct lm_words {
     "  -c, --ctx-size N        most tokens in a sequence (0: the model's; default: that, at most 4096)\n" \
     "  -b, -ub, --batch-size N tokens of a prompt in one run (default 512)\n"                             \
     "  -ctk, -ctv TYPE         types of the cache: f32, f16, bf16, q8_0, q4_0 (default f16)\n"            \
-    "  --device vulkan[:N]     run on the GPU; -ngl all and -ngl 0 say the same of it and of the CPU\n"   \
+    "  --device vulkan[:N]     run on this device; 'quern devices' lists them\n"                          \
+    "  -ngl, --gpu-layers all  run on the first GPU, or on the CPU when there is none; 0: on the CPU\n"   \
     "  --memory-cap BYTES      refuse to allocate more\n"                                                 \
     "  --no-mmap               read the model into memory, beyond the cap, instead of mapping its file\n" \
     "  --profile[=DIR]         record a trace\n"

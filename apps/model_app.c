@@ -1,7 +1,6 @@
 /* Flags, progress, Ctrl-C and the printing of foreign text, for the verbs about model files. */
 #include "model_app.h"
 
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -54,27 +53,58 @@ static int usage_error(const char *verb, const char *before, const char *word, c
     return APP_USAGE;
 }
 
+/* What was understood so far: by flag, whether its place holds a value of the command line, not one that stood there before. */
+enum { MOST_FLAGS = 256 };
+typedef struct understood {
+    const model_flag *flags;
+    int n_flags;
+    char has_value[MOST_FLAGS];
+} understood;
+
+/* One more for a list; APP_OK or APP_USAGE. */
+static int keep_value(const char *verb, const model_flag *f, const char *value) {
+    int n = 0;
+    while (n < MODEL_MOST && f->value[n]) n++;
+    if (n == MODEL_MOST) return usage_error(verb, "more values than there is room for: ", f->name, "");
+    f->value[n] = value;
+    f->value[n + 1] = NULL;
+    return APP_OK;
+}
+
+static int take_value(const char *verb, understood *u, int k, const char *value) {
+    const model_flag *f = &u->flags[k];
+    char who[64];
+    int again = 0;
+    if (f->takes == MODEL_SEVERAL) return keep_value(verb, f, value);
+    for (int i = 0; i < u->n_flags && i < MOST_FLAGS; i++) again |= u->has_value[i] && u->flags[i].value == f->value;
+    snprintf(who, sizeof who, "quern %s", verb);
+    if (again) app_again(who, f->name, *f->value, value);
+    *f->value = value;
+    if (k < MOST_FLAGS) u->has_value[k] = 1;
+    return APP_OK;
+}
+
 /* One flag and perhaps the word behind it; APP_OK or APP_USAGE. */
-static int take_flag(int argc, char **argv, int *i, const model_flag *flags, int n_flags) {
+static int take_flag(int argc, char **argv, int *i, understood *u) {
     const char *word = argv[*i], *equals = strchr(word, '=');
     size_t length = equals ? (size_t)(equals - word) : strlen(word);
-    for (int k = 0; k < n_flags; k++) {
-        const model_flag *f = &flags[k];
+    for (int k = 0; k < u->n_flags; k++) {
+        const model_flag *f = &u->flags[k];
         if (strlen(f->name) != length || strncmp(f->name, word, length) != 0) continue;
         if (f->given) *f->given = 1;
         if (!f->value && equals) return usage_error(argv[0], "", f->name, " takes no value");
         if (!f->value) return APP_OK;
-        if (equals) *f->value = equals + 1;
-        else if (f->optional) return APP_OK;
-        else if (*i + 1 < argc) *f->value = argv[++*i];
-        else return usage_error(argv[0], "", f->name, " needs something behind it");
-        return APP_OK;
+        if (equals) return take_value(argv[0], u, k, equals + 1);
+        if (f->takes == MODEL_OPTIONAL) return APP_OK;
+        if (*i + 1 < argc) return take_value(argv[0], u, k, argv[++*i]);
+        return usage_error(argv[0], "", f->name, " needs something behind it");
     }
     return usage_error(argv[0], "there is no option ", word, "");
 }
 
 int model_options(int argc, char **argv, const char *help, const model_flag *flags, int n_flags, const char **words, int most,
                   int *n_words) {
+    understood u = {.flags = flags, .n_flags = n_flags};
     *n_words = 0;
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
@@ -83,7 +113,7 @@ int model_options(int argc, char **argv, const char *help, const model_flag *fla
         }
     for (int i = 1; i < argc; i++) {
         if (argv[i][0] == '-' && argv[i][1]) {
-            int rc = take_flag(argc, argv, &i, flags, n_flags);
+            int rc = take_flag(argc, argv, &i, &u);
             if (rc != APP_OK) return rc;
         } else if (*n_words < most) {
             words[(*n_words)++] = argv[i];
@@ -186,12 +216,7 @@ void model_stop_by(void (*stop)(void *), void *work) {
     to_stop = stop;
 }
 
-static void catch_stop(int more) {
-    struct sigaction action = {.sa_handler = on_stop, .sa_flags = (int)(SA_RESETHAND | (unsigned)more)};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
+static void catch_stop(int more) { app_catch_end(on_stop, (int)(SA_RESETHAND | (unsigned)more)); }
 
 void model_catch_stop(void) { catch_stop(SA_RESTART); }
 void model_catch_stop_reading(void) { catch_stop(0); }

@@ -13,12 +13,19 @@ enum { MODEL_INTERRUPTED = 130 }; /* exit code after Ctrl-C, as shells have it *
 
 /* ---- The command line */
 
-/* A flag: --name alone, --name VALUE or --name=VALUE. */
+enum {
+    MODEL_ONE,      /* one value; given again, the last one counts, which is said */
+    MODEL_OPTIONAL, /* its value may be left out, and only = brings one */
+    MODEL_SEVERAL,  /* each value is kept: in an array of MODEL_MOST and a NULL behind the last of them */
+    MODEL_MOST = 64
+};
+
+/* A flag: --name alone, --name VALUE or --name=VALUE. Several may have one place for their values: they are names of one thing. */
 typedef struct model_flag {
     const char *name;
     const char **value; /* takes a value, which goes here; NULL: takes none */
     int *given;         /* set to 1 when there; may be NULL */
-    int optional;       /* its value may be left out, and only = brings one */
+    int takes;          /* MODEL_ONE, MODEL_OPTIONAL, MODEL_SEVERAL */
 } model_flag;
 
 /* Sorts the words behind the verb into flags and at most `most` others. APP_OK; or, when all has been said (help is printed for -h
@@ -38,7 +45,7 @@ int model_is_same(const char *verb, const char *in, const char *out);
 
 /* ---- Long work */
 
-/* From now on the first Ctrl-C only sets what model_stopped tells; a second one ends the program. */
+/* From now on the first Ctrl-C (or kill, or the end of the terminal) only sets what model_stopped tells; a second one ends the program. */
 void model_catch_stop(void);
 void model_catch_stop_reading(void); /* the same, and a read that waits ends */
 /* The same; and when nobody reads standard output any more, that is a Ctrl-C too: what is half written gets removed. */

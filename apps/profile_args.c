@@ -48,16 +48,28 @@ int profile_asks_for_help(int argc, char **argv) {
 
 /* ---- Options ------------------------------------------------------------------------------------------------------ */
 
+/* The value of an option that was given, which is remembered: one that comes again with another is said. A command line is read once
+ * in a process, and has no more kinds of options than there is room for. */
+static const char *given(const char *name, const char *value) {
+    static struct { const char *name, *value; } before[32];
+    size_t k = 0;
+    while (k + 1 < sizeof before / sizeof *before && before[k].name && strcmp(before[k].name, name) != 0) k++;
+    if (before[k].name && strcmp(before[k].name, name) == 0) app_again("quern profile", name, before[k].value, value);
+    before[k].name = name;
+    before[k].value = value;
+    return value;
+}
+
 const char *profile_value_of(const char *name, int argc, char **argv, int *i, int *missing) {
     size_t n = strlen(name);
     if (strncmp(argv[*i], name, n) != 0) return NULL;
-    if (argv[*i][n] == '=') return argv[*i] + n + 1;
+    if (argv[*i][n] == '=') return given(name, argv[*i] + n + 1);
     if (argv[*i][n] != 0) return NULL;
     if (*i + 1 >= argc) {
         *missing = 1;
         return NULL;
     }
-    return argv[++*i];
+    return given(name, argv[++*i]);
 }
 
 static int take_flag(qn_profile_options *options, const char *word) {
@@ -177,16 +189,11 @@ static void show_progress(void *user, const char *path, uint64_t done, uint64_t 
 }
 
 void profile_watch(qn_profile_options *options, profile_progress *p) {
-    struct sigaction action;
     memset(p, 0, sizeof *p);
     if (isatty(STDERR_FILENO)) {
         options->progress = show_progress;
         options->progress_user = p;
     }
     options->cancel = &interrupted;
-    memset(&action, 0, sizeof action);
-    action.sa_handler = on_interrupt;
-    action.sa_flags = (int)SA_RESETHAND; /* a second Ctrl-C ends the program */
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    app_catch_end(on_interrupt, (int)SA_RESETHAND); /* a second Ctrl-C ends the program */
 }
