@@ -20,6 +20,8 @@ import time
 QUERN = os.path.abspath(sys.argv[1])
 STORIES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "models", "stories.gguf")
 ECHO = "{% for m in messages %}{{ m.content }}{% endfor %}"
+with open(QUERN, "rb") as program:
+    SANITIZED = b"__asan_init" in program.read()  # and needs all the addresses there are
 faults = []
 
 
@@ -332,9 +334,110 @@ def a_page_is_poured_into_a_terminal(folder):
         expect(run("profile", "html", path).stdout.startswith("<!doctype html>"), "html into a pipe")
 
 
+def train(folder, *words):
+    """Started, and about to make its first step: the head of the curve is the last thing in front of it."""
+    curve = os.path.join(folder, "curve.csv")
+    if os.path.exists(curve):
+        os.remove(curve)
+    going = start("train", "--example", "stories", "-t", "1", "--curve", curve, *words)
+    expect(until(lambda: going.poll() is not None or (os.path.exists(curve) and os.path.getsize(curve))), f"train {words}: no curve")
+    return going
+
+
+def ticks_of(going):
+    """What a process has had of processors."""
+    with open(f"/proc/{going.pid}/stat", encoding="utf-8") as file:
+        numbers = file.read().rsplit(")", 1)[1].split()
+    return int(numbers[11]) + int(numbers[12])
+
+
+def is_a_model(path):
+    return run("run", path, "-n", "1", "--seed", "1").stdout != ""
+
+
+def a_curve_that_cannot_be_written_costs_the_model(folder):
+    """Who reads the curve goes away: the training ends as it should, the model is there, and the exit code tells."""
+    curve, link, out = (os.path.join(folder, name) for name in ("curve", "link.gguf", "m.gguf"))
+    os.mkfifo(curve)
+    with open(out, "w", encoding="utf-8") as file:
+        file.write("old")
+    os.symlink("m.gguf", link)
+    going = start("train", "--example", "stories", "--steps", "2", "-t", "1", "-o", link, "--curve", curve)
+    with open(curve, encoding="utf-8") as file:
+        expect(file.readline() == "step,rate,loss\n", "the head of the curve")
+    said, told = (piece.decode() for piece in going.communicate())
+    expect(going.returncode == 1 and f"{curve} ends before step 2: Broken pipe; the training goes on\n" in told, f"{going.returncode} {told!r}")
+    expect(f"{out}: loss" in said and os.path.islink(link) and is_a_model(out), f"no model: {said!r} {told!r}")
+    expect(sorted(os.listdir(folder)) == ["curve", "link.gguf", "m.gguf"], f"left: {os.listdir(folder)}")
+    with open("/dev/full", "r", encoding="utf-8") as full:
+        told = run("train", "--example", "stories", "--steps", "1", "--curve", full.name, code=1).stderr
+    expect(told == "quern train: /dev/full: No space left on device\n", f"--curve /dev/full is told before the training: {told!r}")
+
+
+def a_trace_that_cannot_be_written_costs_the_model(folder):
+    out, trace = os.path.join(folder, "m.gguf"), os.path.join(folder, "trace")
+    going = train(folder, "--steps", "1", "-o", out, f"--profile={trace}")
+    os.rmdir(trace)
+    with open(trace, "w", encoding="utf-8"):
+        pass
+    said, told = (piece.decode() for piece in going.communicate())
+    expect(going.returncode == 1 and "quern: recording: " in told and f"{out}: loss" in said, f"{going.returncode} {said!r} {told!r}")
+    expect(is_a_model(out), "no model")
+
+
+def an_interrupted_training_is_thrown_away(folder):
+    """Ctrl-C: what there is gets a name of its own, what has the name that was asked for stays; and without -o nothing is promised."""
+    out = os.path.join(folder, "m.gguf")
+    with open(out, "w", encoding="utf-8") as file:
+        file.write("old")
+    going = train(folder, "--steps", "50", "-o", out)
+    going.send_signal(signal.SIGINT)
+    said, told = (piece.decode() for piece in going.communicate())
+    steps = re.search(r"stopped after (\d+) of 50 steps; the model as it is now is written under another name\n", told)
+    expect(going.returncode == 130 and steps, f"{going.returncode} {told!r}")
+    with open(out, encoding="utf-8") as file:
+        expect(file.read() == "old", "half a training replaced a model")
+    made = os.path.join(folder, f"m.step-{steps.group(1) if steps else 0}.gguf")
+    expect(f"{made}: loss" in said and os.path.exists(made) and is_a_model(made), f"nothing to go on from: {said!r} {os.listdir(folder)}")
+    if os.path.exists(made):
+        os.remove(made)
+    going = train(folder, "--steps", "50")
+    going.send_signal(signal.SIGINT)
+    told = going.communicate()[1].decode()
+    expect(going.returncode == 130 and told.endswith("of 50 steps; without -o no model is written\n"), f"without -o: {told!r}")
+    expect(sorted(os.listdir(folder)) == ["curve.csv", "m.gguf"], f"left: {os.listdir(folder)}")
+
+
+def a_model_replaces_another_before_it_is_checked(folder):
+    """No memory for the check: what was there stays, and the new model is kept beside it."""
+    out = os.path.join(folder, "m.gguf")
+    for more in (1 << 20, 18 << 20):  # for the loss by the graph; for the file opened as a model
+        with open(out, "w", encoding="utf-8") as file:
+            file.write("old")
+        going = train(folder, "--steps", "4", "-o", out)
+
+        before = ticks_of(going)  # memory for steps is taken as the first one begins
+        expect(until(lambda: going.poll() is not None or ticks_of(going) > before + os.sysconf("SC_CLK_TCK") // 7), "no step")
+        with open(f"/proc/{going.pid}/statm", encoding="utf-8") as file:
+            room = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE") + more
+        resource.prlimit(going.pid, resource.RLIMIT_AS, (room, room))
+        said, told = (piece.decode() for piece in going.communicate())
+        kept = os.path.join(folder, f"m.new-{going.pid}.gguf")
+        with open(out, "rb") as file:
+            is_old = file.read() == b"old"
+        if more > 1 << 20 and going.returncode == 0:  # there was room enough here
+            expect(not is_old and not os.path.exists(kept), f"{said!r} {told!r}")
+            continue
+        expect(going.returncode == 1 and is_old and f"the new model is kept as {kept}, and {out} is as it was" in told,
+               f"{going.returncode} {said!r} {told!r} {os.listdir(folder)}")
+        expect(os.path.exists(kept) and is_a_model(kept), f"the new model is lost: {os.listdir(folder)}")
+
+
 with tempfile.TemporaryDirectory() as made_here:
     for test in (model_files_cannot_be_had_without_a_map, a_model_that_gets_shorter_ends_a_conversation, a_limit_of_file_sizes_kills,
-                 a_closed_terminal_leaves_temporary_files, a_page_is_poured_into_a_terminal):
+                 a_closed_terminal_leaves_temporary_files, a_page_is_poured_into_a_terminal,
+                 a_curve_that_cannot_be_written_costs_the_model, a_trace_that_cannot_be_written_costs_the_model,
+                 an_interrupted_training_is_thrown_away) + (() if SANITIZED else (a_model_replaces_another_before_it_is_checked,)):
         place = os.path.join(made_here, test.__name__)
         os.mkdir(place)
         test(place)
