@@ -433,9 +433,51 @@ def a_model_replaces_another_before_it_is_checked(folder):
         expect(os.path.exists(kept) and is_a_model(kept), f"the new model is lost: {os.listdir(folder)}")
 
 
+def safetensors_send_the_user_in_a_circle(folder):
+    """What each verb says of a file that it does not take is done, and works."""
+    top, lone, out, config = (os.path.join(folder, name) for name in ("hf", "lone.safetensors", "out.gguf", "config.json"))
+    hugging_face(top, 1)
+    weights = os.path.join(top, "model.safetensors")
+    shutil.copy(weights, lone)
+    commands = 0
+    for words in (("quantize", weights, out, "Q8_0"), ("quantize", top, out, "F16"), ("quantize", lone, out, "Q8_0"), ("convert", lone, out),
+                  ("run", lone), ("run", weights), ("run", top), ("tokenize", lone, "-p", "a"), ("plan", "-m", lone), ("convert", STORIES, out)):
+        said = run(*words, code=1).stderr
+        named = re.findall(r"'quern (\w+)(.*?)'", said)
+        expect(said.count("\n") == 1 and len(named) == 1, f"{words}: {said!r}")
+        verb, rest = named[0]
+        has_config = words[0] != "convert" and lone not in words
+        expect(verb == ("quantize" if STORIES in words else "convert" if has_config or words[0] in ("run", "tokenize", "plan") else "inspect"),
+               f"{words}: {said!r}")
+        if verb == "convert" and not has_config:  # which needs what is not here, and says so
+            expect("config.json" in said, f"{words}: {said!r}")
+            continue
+        commands += 1
+        run(verb, *({"inspect": [lone], "quantize": [STORIES, out, "Q4_0"]}.get(verb) or rest.split() or [top, out]))
+        if verb != "inspect":
+            expect("GGUF" in run("inspect", out).stdout, f"{words}: no {out}")
+            os.remove(out)
+    expect(commands == 7, f"{commands} commands were tried")
+    shutil.copy(os.path.join(top, "config.json"), config)
+    for verb, more in (("run", ()), ("quantize", (out, "Q8_0")), ("convert", (out,))):
+        said = run(verb, config, *more, code=1).stderr
+        expect("this is JSON" in said and "'" not in said, f"{verb} config.json: {said!r}")
+    checkpoint = struct.pack("<Ii7iB", 0x616B3432, 1, 8, 8, 1, 1, 1, 4, 8, 1)
+    n_weights = 3 * 8 + 4 * 8 + 4 * 64 + 3 * 64  # norms, tokens, attention, the network
+    for name in ("a.dat", "a.bin"):
+        with open(os.path.join(folder, name), "wb") as file:
+            file.write(checkpoint + bytes(256 - len(checkpoint)) + bytes(4 * n_weights))
+    for verb, more in (("run", ()), ("quantize", (out, "Q8_0")), ("convert", (out,))):
+        said = run(verb, os.path.join(folder, "a.dat"), *more, code=1).stderr
+        expect("a checkpoint of llama2.c; 'quern convert' takes it when its name ends in .bin" in said, f"{verb} a.dat: {said!r}")
+    with open(os.path.join(folder, "tokenizer.bin"), "wb") as file:
+        file.write(struct.pack("<I", 4) + b"".join(struct.pack("<fI", 0, 4) + word for word in (b"<un>", b"<s>_", b"</s>", b"word")))
+    run("convert", os.path.join(folder, "a.bin"), out)
+
+
 with tempfile.TemporaryDirectory() as made_here:
     for test in (model_files_cannot_be_had_without_a_map, a_model_that_gets_shorter_ends_a_conversation, a_limit_of_file_sizes_kills,
-                 a_closed_terminal_leaves_temporary_files, a_page_is_poured_into_a_terminal,
+                 a_closed_terminal_leaves_temporary_files, a_page_is_poured_into_a_terminal, safetensors_send_the_user_in_a_circle,
                  a_curve_that_cannot_be_written_costs_the_model, a_trace_that_cannot_be_written_costs_the_model,
                  an_interrupted_training_is_thrown_away) + (() if SANITIZED else (a_model_replaces_another_before_it_is_checked,)):
         place = os.path.join(made_here, test.__name__)
