@@ -18,7 +18,8 @@ import tempfile
 import time
 
 QUERN = os.path.abspath(sys.argv[1])
-STORIES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "models", "stories.gguf")
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+STORIES = os.path.join(ROOT, "models", "stories.gguf")
 ECHO = "{% for m in messages %}{{ m.content }}{% endfor %}"
 with open(QUERN, "rb") as program:
     SANITIZED = b"__asan_init" in program.read()  # and needs all the addresses there are
@@ -475,9 +476,37 @@ def safetensors_send_the_user_in_a_circle(folder):
     run("convert", os.path.join(folder, "a.bin"), out)
 
 
+def docs_leave_out_architectures_without_a_row(_):
+    """docs/models.md names every architecture that llama.cpp knows and that has no row, and no other."""
+    with open(os.path.join(ROOT, "src", "model", "archs.def"), encoding="utf-8") as file:
+        rows = re.findall(r'^QN_ARCH\("([^"]+)"', file.read(), re.M)
+    with open(os.path.join(ROOT, "tests", "model", "llama_names.txt"), encoding="utf-8") as file:
+        names = file.read().split()
+    with open(os.path.join(ROOT, "docs", "models.md"), encoding="utf-8") as file:
+        section = file.read().split("## Architectures without a row")[1].split("\n## ")[0]
+    told = [name for cell in re.findall(r"^\| .* \| (.*) \|$", section, re.M)[2:] for name in cell.split(", ")]
+    missing = [name for name in names if name not in rows]
+    for what, them in (("lacks", set(missing) - set(told)), ("should not have", set(told) - set(missing)),
+                       ("has more than once", {name for name in told if told.count(name) > 1})):
+        expect(not them, f"docs/models.md: the table of architectures without a row {what} {sorted(them)}")
+    for number in (f"{len(names)} architectures", f"{len(set(names) & set(rows))} have a row", f"{len(missing)} have none"):
+        expect(number in section, f"docs/models.md does not say '{number}'")
+
+
+def docs_promise_flags_that_are_not_there(_):
+    """Every flag that docs/models.md names is one of quern run."""
+    with open(os.path.join(ROOT, "docs", "models.md"), encoding="utf-8") as file:
+        flags = set(re.findall(r"`(--?[a-z][a-z-]*)[^`]*`", file.read()))
+    expect(len(flags) >= 25, f"only {sorted(flags)} were found")
+    for flag in sorted(flags):
+        said = subprocess.run([QUERN, "run", flag], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True).stderr
+        expect("there is no option" not in said, f"docs/models.md: quern run has no {flag}")
+
+
 with tempfile.TemporaryDirectory() as made_here:
     for test in (model_files_cannot_be_had_without_a_map, a_model_that_gets_shorter_ends_a_conversation, a_limit_of_file_sizes_kills,
                  a_closed_terminal_leaves_temporary_files, a_page_is_poured_into_a_terminal, safetensors_send_the_user_in_a_circle,
+                 docs_leave_out_architectures_without_a_row, docs_promise_flags_that_are_not_there,
                  a_curve_that_cannot_be_written_costs_the_model, a_trace_that_cannot_be_written_costs_the_model,
                  an_interrupted_training_is_thrown_away) + (() if SANITIZED else (a_model_replaces_another_before_it_is_checked,)):
         place = os.path.join(made_here, test.__name__)
