@@ -23,8 +23,13 @@ demo:
 	@$(DEMO)/quern profile html build/demo-profile -o build/demo.html && echo "the profile: open build/demo.html in a browser" || \
 		echo "no page: it is bundled by node, which was not there, or could not get its packages, when the build was configured"
 
-test: bootstrap
-	@tests/run_tests.sh
+# The quick lane: what a developer runs all day. LANES adds deep lanes, as in `make test LANES=asan`; docs/testing.md lists them.
+test:
+	@tools/bootstrap.sh $(if $(LANES),all,quick)
+	@eval "$$(tools/plain_core.sh build/plain-core)" && python3 tests/run.py quick $(LANES)
+
+test-all: LANES = all
+test-all: test
 
 bench: all
 	build/quern bench dispatch
@@ -42,6 +47,14 @@ format:
 install: all
 	cmake --install build --prefix $(PREFIX)
 
+# Takes away what `make install` put there; with the PREFIX and DESTDIR of that call, if it had them.
+uninstall:
+	@tools/uninstall.sh build "$(PREFIX)"
+
+# A Debian package of what plain make builds, in build/.
+deb: all
+	@cd build && cpack -G DEB
+
 bootstrap:
 	@tools/bootstrap.sh
 
@@ -49,4 +62,4 @@ clean:
 	rm -rf build
 
 .NOTPARALLEL:
-.PHONY: all demo test bench lint format install bootstrap clean
+.PHONY: all demo test test-all bench lint format install uninstall deb bootstrap clean

@@ -2,6 +2,8 @@
 #ifndef QN_APPS_APP_H
 #define QN_APPS_APP_H
 
+#include <signal.h>
+
 #include <quern/device.h>
 #include <quern/graph.h>
 
@@ -63,6 +65,11 @@ typedef struct graph_passes {
 } graph_passes;
 /* Replaces the graph by what the passes make of it; prints what was asked for. */
 int graph_run_passes(qn_graph **graph, const char *file, const graph_passes *passes);
+
+/* Signals that ask the program to end: Ctrl-C, a kill, and a terminal that is closed, unless who started the program has that ignored,
+ * as nohup does. And a handler for each of them; with SA_RESETHAND, a second Ctrl-C or kill ends the program. */
+void app_end_signals(sigset_t *set);
+void app_catch_end(void (*handler)(int), int flags);
 
 /* "WHO: 'ONE' and 'OTHER' do not go together": the exit code. */
 int app_apart(const char *who, const char *one, const char *other);

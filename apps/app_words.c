@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "app.h"
+#include "build_parts.h"
 
 int app_apart(const char *who, const char *one, const char *other) {
     fprintf(stderr, "%s: '%s' and '%s' do not go together\n", who, one, other);
@@ -20,3 +21,9 @@ int app_is_empty(const char *who, const char *what, const char *name) {
 }
 
 const char *app_s(int64_t n) { return n == 1 ? "" : "s"; }
+
+const char *build_lacks_why(const char *part) {
+    for (const build_part *row = build_lacks; row->part; row++)
+        if (strcmp(row->part, part) == 0) return row->why;
+    return NULL;
+}

@@ -7,7 +7,7 @@
 #include "lm.h"
 
 static const char
-    help[] = "usage: quern convert IN OUT.gguf [--type TYPE] [--tokenizer FILE] [--pre NAME] [--name NAME] [-t N]\n\n"
+    help[] = "usage: quern convert IN OUT.gguf [--type TYPE] [--tokenizer FILE] [--pre NAME] [--name NAME] [-t N] [--no-mmap]\n\n"
              "IN is a folder from Hugging Face with config.json, safetensors and tokenizer.json or tokenizer.model; or a .bin "
              "checkpoint of\n"
              "llama2.c, with tokenizer.bin beside it.\n\n"
@@ -15,7 +15,8 @@ static const char
              "  --tokenizer  the vocabulary of a .bin, when it is not tokenizer.bin beside it\n"
              "  --pre        how the tokenizer cuts text (tokenizer.ggml.pre), when tokenizer.json does it in an unknown way\n"
              "  --name       of the model (general.name)\n"
-             "  -t           threads; default: all processors\n";
+             "  -t           threads; default: all processors\n"
+             "  --no-mmap    read the weights into memory instead of mapping their files\n";
 
 /* ---- Bytes */
 
@@ -279,9 +280,9 @@ int cmd_convert(int argc, char **argv) {
     const char *words[2], *type = NULL, *threads = NULL;
     int n = 0;
     const model_flag flags[] = {
-        {"--type", &type, NULL, 0},      {"--outtype", &type, NULL, 0}, {"--tokenizer", &c.tokenizer, NULL, 0},
-        {"--pre", &c.pre, NULL, 0},      {"--name", &c.name, NULL, 0},  {"-t", &threads, NULL, 0},
-        {"--threads", &threads, NULL, 0}};
+        {"--type", &type, NULL, 0},       {"--outtype", &type, NULL, 0},    {"--tokenizer", &c.tokenizer, NULL, 0},
+        {"--pre", &c.pre, NULL, 0},       {"--name", &c.name, NULL, 0},     {"-t", &threads, NULL, 0},
+        {"--threads", &threads, NULL, 0}, {"--no-mmap", NULL, &c.no_map, 0}};
     int rc = model_options(argc, argv, help, flags, sizeof flags / sizeof *flags, words, 2, &n);
     if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
     if (n < 2) {

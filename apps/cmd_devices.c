@@ -3,13 +3,15 @@
 
 #include <quern/device.h>
 
+#include "build_parts.h"
 #include "model_app.h"
 
 enum { ROOM = 17 };
 
 static const char
     *const help = "usage: quern devices [--json]\n\n"
-                  "Lists the devices Quern can compute on: name, driver, memory, features and what the self-test says.\n";
+                  "Lists the devices Quern can compute on: name, driver, memory, features and what the self-test says;\n"
+                  "then what this build lacks, and why.\n";
 
 typedef struct feature {
     uint32_t bit;
@@ -67,6 +69,27 @@ static void print_json(const qn_device_info *d) {
     printf("}");
 }
 
+static void print_lacks(int json) {
+    const build_part *row = build_lacks;
+    int width = 9; /* of the devices' own lines */
+    for (; row->part; row++) width = (int)strlen(row->part) > width ? (int)strlen(row->part) : width;
+    row = build_lacks;
+    if (!json) printf("this build lacks%s\n", row->part ? "" : " nothing");
+    else printf(",\n \"lacks\": [");
+    for (; row->part; row++) {
+        if (!json) {
+            printf("  %-*s %s\n", width, row->part, row->why);
+            continue;
+        }
+        printf("%s{\"part\": ", row > build_lacks ? ",\n  " : "");
+        print_quoted(row->part);
+        printf(", \"why\": ");
+        print_quoted(row->why);
+        printf("}");
+    }
+    if (json) printf("]}\n");
+}
+
 int cmd_devices(int argc, char **argv) {
     static qn_device_info list[ROOM];
     qn_error error = {QN_OK, ""};
@@ -81,10 +104,11 @@ int cmd_devices(int argc, char **argv) {
     if (n > ROOM) n = ROOM;
     for (int i = 0; i < n; i++) {
         if (!json) print_text(&list[i]);
-        else printf("%s", i ? ",\n " : "[");
+        else printf("%s", i ? ",\n  " : "{\"devices\": [");
         if (json) print_json(&list[i]);
     }
-    if (json) printf("]\n");
-    if (error.text[0]) fprintf(stderr, "quern devices: no Vulkan device: %s\n", error.text);
+    if (json) printf("]");
+    print_lacks(json);
+    if (error.text[0] && !build_lacks_why("Vulkan")) fprintf(stderr, "quern devices: no Vulkan device: %s\n", error.text);
     return APP_OK;
 }

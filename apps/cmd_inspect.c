@@ -3,15 +3,17 @@
 
 #include "inspect.h"
 
-static const char help[] = "usage: quern inspect FILE [--keys[=GLOB]] [--tensors[=GLOB]] [--all] [--hash] [--json]\n\n"
-                           "Lists the metadata and the tensors of a GGUF file, of safetensors (a file, an index or a folder), or "
-                           "of a JSON document.\n"
-                           "A model in several files is listed whole.\n\n"
-                           "  --keys     metadata only, of those the keys that match\n"
-                           "  --tensors  tensors only, of those the names that match\n"
-                           "  --all      strings and lists in full\n"
-                           "  --hash     the XXH64 of each tensor's bytes, and of all bytes in the order listed\n"
-                           "  --json     for machines; strings and lists are then always in full\n";
+static const char
+    help[] = "usage: quern inspect FILE [--keys[=GLOB]] [--tensors[=GLOB]] [--all] [--hash] [--json] [--no-mmap]\n\n"
+             "Lists the metadata and the tensors of a GGUF file, of safetensors (a file, an index or a folder), or "
+             "of a JSON document.\n"
+             "A model in several files is listed whole.\n\n"
+             "  --keys     metadata only, of those the keys that match\n"
+             "  --tensors  tensors only, of those the names that match\n"
+             "  --all      strings and lists in full\n"
+             "  --hash     the XXH64 of each tensor's bytes, and of all bytes in the order listed\n"
+             "  --json     for machines; strings and lists are then always in full\n"
+             "  --no-mmap  read the file into memory instead of mapping it\n";
 
 enum { SHORT_TEXT = 100, SHORT_LIST = 8, NAME_LEAST = 8, NAME_MOST = 60 };
 
@@ -175,12 +177,13 @@ static void print_text(inspection *in) {
 
 int cmd_inspect(int argc, char **argv) {
     inspection in = {.info.size = sizeof in.info};
-    int only_keys = 0, only_tensors = 0, json = 0, n = 0;
+    int only_keys = 0, only_tensors = 0, json = 0, no_map = 0, n = 0;
     const model_flag flags[] = {{"--keys", &in.key_glob, &only_keys, MODEL_OPTIONAL},
                                 {"--tensors", &in.tensor_glob, &only_tensors, MODEL_OPTIONAL},
                                 {"--all", NULL, &in.all, 0},
                                 {"--hash", NULL, &in.hash, 0},
-                                {"--json", NULL, &json, 0}};
+                                {"--json", NULL, &json, 0},
+                                {"--no-mmap", NULL, &no_map, 0}};
     qn_error error;
     int rc = model_options(argc, argv, help, flags, sizeof flags / sizeof *flags, &in.path, 1, &n);
     if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
@@ -191,7 +194,7 @@ int cmd_inspect(int argc, char **argv) {
     if (app_is_empty("quern inspect", "the file", in.path)) return APP_USAGE;
     in.show_keys = only_keys || !only_tensors;
     in.show_tensors = only_tensors || !only_keys;
-    if (qn_file_open(in.path, NULL, &in.file, &error) != QN_OK) return model_fail("inspect", error.text);
+    if (model_open_file(in.path, no_map, &in.file, &error) != QN_OK) return model_fail("inspect", error.text);
     qn_file_describe(in.file, &in.info);
     model_hash_begin(&in.total);
     if (json) inspect_print_json(&in);

@@ -13,7 +13,8 @@ static const char help
     [] = "usage: quern plan FILE.qir | --example NAME | -m MODEL.gguf [options]\n\n"
          "Plans a graph and prints what a run will allocate on each side, and why each node runs where it does.\n\n"
          "  -m FILE             a model as 'quern run' would plan it: its weights stay in the mapped file and cost nothing;\n"
-         "                      with -c N (tokens of a sequence), -b N (of a run), -np N (sequences), -ctk, -ctv TYPE (cache)\n"
+         "                      with -c N (tokens of a sequence), -b N (of a run), -np N (sequences), -ctk, -ctv TYPE (cache),\n"
+         "                      --no-mmap (weights are read into memory, beyond the plan)\n"
          "  --bind NAME=N,...   numbers for symbols; those left out take their largest\n"
          "  --cap BYTES         refuse the plan when it needs more, with the numbers\n"
          "  --device vulkan[:N] plan for a device; --strict refuses what it cannot run\n"
@@ -185,8 +186,11 @@ static void print_params(const lm *l) {
         if (qn_tensor_bytes(info.dtype, info.rank, info.shape, &bytes) == QN_OK)
             sums[qn_file_find(l->info.file, QN_FILE_TENSORS, info.name) >= 0] += bytes;
     }
-    printf("params: %llu bytes of weights mapped from the file, which the host does not pay, and %llu of cache\n",
-           (unsigned long long)sums[1], (unsigned long long)sums[0]);
+    qn_file_info file = {.size = sizeof file};
+    qn_file_describe(l->info.file, &file);
+    printf("params: %llu bytes of weights %s, and %llu of cache\n", (unsigned long long)sums[1],
+           file.mapped ? "mapped from the file, which the host does not pay" : "read into memory, beyond the plan",
+           (unsigned long long)sums[0]);
 }
 
 static int run_model(const options *o) {
@@ -277,6 +281,7 @@ static int take(options *o, int n, char **words) {
     if (strcmp(w, "--strict") == 0) return o->flags |= QN_PLAN_STRICT, 1;
     if (strcmp(w, "--reference") == 0) return o->flags |= QN_PLAN_REFERENCE, 1;
     if (strcmp(w, "--no-passes") == 0) return o->flags |= QN_PLAN_NO_PASSES, 1;
+    if (strcmp(w, "--no-mmap") == 0) return o->words.no_map = 1;
     size_t length = strlen(w);
     if (*w != '-' && length > 5 && strcmp(w + length - 5, ".gguf") == 0 && !o->words.model) return o->words.model = w, 1;
     if (*w != '-' && !o->file) return o->file = w, 1;
@@ -294,7 +299,7 @@ static int take(options *o, int n, char **words) {
 }
 
 static int for_models(const options *o) {
-    return o->words.context || o->words.batch || o->words.sequences || o->words.k || o->words.v;
+    return o->words.context || o->words.batch || o->words.sequences || o->words.k || o->words.v || o->words.no_map;
 }
 
 /* What does not go together, NULL: all does. */
@@ -302,7 +307,7 @@ static const char *fault(const options *o) {
     int n = !!o->file + !!o->example + !!o->words.model;
     if (n == 0) return "which graph? Name a file, a model or an example";
     if (n > 1) return "one graph, please: a file, a model or an example";
-    if (for_models(o) && !o->words.model) return "-c, -b, -np, -ctk and -ctv are for models";
+    if (for_models(o) && !o->words.model) return "-c, -b, -np, -ctk, -ctv and --no-mmap are for models";
     if (o->words.model && (o->bind || o->flags)) return "--bind, --strict, --reference and --no-passes are not for models";
     if (o->json && o->values) return "--json tells no values: leave out --values";
     if (o->flags & QN_PLAN_STRICT && !o->words.device) return "--strict is about a device: --device names it";

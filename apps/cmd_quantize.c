@@ -13,6 +13,7 @@ static const char help[] = "usage: quern quantize IN.gguf OUT.gguf TYPE [options
                            "  --tensor-type REGEX=TYPE,..  of the tensors whose names match; may be given more than once\n"
                            "  --leave-output-tensor        output.weight stays as it is\n"
                            "  -t, --threads N              default: all processors\n"
+                           "  --no-mmap                    read the files into memory instead of mapping them\n"
                            "  -v, --verbose                a line for each tensor\n\n"
                            "types, most bits first:\n";
 
@@ -24,7 +25,7 @@ typedef struct job {
     qn_writer *writer;
     qn_pool *pool;
     char *types; /* model.tensor_types, of all --tensor-type there were */
-    int verbose;
+    int verbose, no_map;
     uint64_t n, bytes_in, bytes_out, total, weights;
     int64_t not_weighed;
     qn_dtype *chosen;
@@ -166,8 +167,9 @@ static int run(job *j) {
 
 static int open_and_run(job *j, int threads) {
     int rc = APP_FAILED;
-    if (qn_file_open(j->in, NULL, &j->file, &j->error) != QN_OK) return rc;
-    if (j->matrix_path && !(j->matrix = quantize_matrix_open(j->matrix_path, &j->error))) goto done;
+    qn_status status = model_open_file(j->in, j->no_map, &j->file, &j->error);
+    if (status != QN_OK) return status == QN_CANCELLED ? MODEL_INTERRUPTED : rc;
+    if (j->matrix_path && !(j->matrix = quantize_matrix_open(j->matrix_path, j->no_map, &j->error))) goto done;
     j->model.has_matrix = j->matrix != NULL;
     if (qn_pool_create(threads, &j->pool) != QN_OK) {
         qn_error_set(&j->error, QN_ARGUMENT, "there is no pool of %d threads", threads);
@@ -236,6 +238,7 @@ int cmd_quantize(int argc, char **argv) {
                                 {"--leave-output-tensor", NULL, &j.model.keep_output, 0},
                                 {"--threads", &threads, NULL, 0},
                                 {"-t", &threads, NULL, 0},
+                                {"--no-mmap", NULL, &j.no_map, 0},
                                 {"--verbose", NULL, &j.verbose, 0},
                                 {"-v", NULL, &j.verbose, 0}};
     int rc = model_options(argc, argv, help, flags, sizeof flags / sizeof *flags, words, 3, &n);

@@ -10,7 +10,8 @@ static const char tokenize_help[] = "usage: quern tokenize FILE [-p TEXT | -f FI
                                     "  --ids                   numbers alone, in one line\n"
                                     "  --no-bos                without the tokens the model wants around a text\n"
                                     "  --no-parse-special      <s> and its like are text\n"
-                                    "  --count                 only how many\n";
+                                    "  --count                 only how many\n"
+                                    "  --no-mmap               read the model into memory instead of mapping its file\n";
 
 typedef struct text_words {
     const char *text, *file, *normalise, *pooling;
@@ -60,11 +61,17 @@ int cmd_tokenize(int argc, char **argv) {
     lm_words words = {0};
     text_words w = {0};
     lm l;
-    const model_flag flags[] = {
-        {"-m", &words.model, NULL, 0},  {"--model", &words.model, NULL, 0}, {"-p", &w.text, NULL, 0},
-        {"--prompt", &w.text, NULL, 0}, {"-f", &w.file, NULL, 0},           {"--file", &w.file, NULL, 0},
-        {"--ids", NULL, &w.ids, 0},     {"--no-bos", NULL, &w.no_bos, 0},   {"--no-parse-special", NULL, &w.no_special, 0},
-        {"--count", NULL, &w.count, 0}};
+    const model_flag flags[] = {{"-m", &words.model, NULL, 0},
+                                {"--model", &words.model, NULL, 0},
+                                {"-p", &w.text, NULL, 0},
+                                {"--prompt", &w.text, NULL, 0},
+                                {"-f", &w.file, NULL, 0},
+                                {"--file", &w.file, NULL, 0},
+                                {"--ids", NULL, &w.ids, 0},
+                                {"--no-bos", NULL, &w.no_bos, 0},
+                                {"--no-parse-special", NULL, &w.no_special, 0},
+                                {"--count", NULL, &w.count, 0},
+                                {"--no-mmap", NULL, &words.no_map, 0}};
     int rc = lm_options(argc, argv, tokenize_help, flags, sizeof flags / sizeof *flags, &words);
     if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
     if (w.ids && w.count) return app_apart("quern tokenize", "--ids", "--count");

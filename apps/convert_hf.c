@@ -325,7 +325,7 @@ qn_status convert_hf_open(conversion *c, convert_hf **source) {
     convert_hf *f = *source = calloc(1, sizeof *f);
     const char *slash = strrchr(c->in, '/');
     if (!f) return qn_error_set(&c->error, QN_NO_MEMORY, "no memory");
-    if (qn_file_open(c->in, NULL, &f->weights, &c->error) != QN_OK) return c->error.status;
+    if (model_open_file(c->in, c->no_map, &f->weights, &c->error) != QN_OK) return c->error.status;
     qn_file_info info = {.size = sizeof info};
     qn_file_describe(f->weights, &info);
     if (info.format != QN_FILE_SAFETENSORS)
@@ -335,7 +335,7 @@ qn_status convert_hf_open(conversion *c, convert_hf **source) {
     if (strstr(slash ? slash : c->in, ".safetensors"))
         snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - c->in) : 1, slash ? c->in : ".");
     if (!convert_path(path, folder, "config.json")) return qn_error_set(&c->error, QN_IO, "%s: the path is too long", c->in);
-    if (qn_file_open(path, NULL, &f->config, &c->error) != QN_OK) return c->error.status;
+    if (model_open_file(path, c->no_map, &f->config, &c->error) != QN_OK) return c->error.status;
     qn_status status = find_architecture(c, f);
     if (status == QN_OK) status = refuse(c, f);
     if (status == QN_OK) status = check_keys(c, f);

@@ -54,6 +54,7 @@ typedef struct convert_tensor {
 typedef struct conversion {
     const char *in, *out, *tokenizer, *pre, *name;
     int auto_type;      /* weights keep the type they have */
+    int no_map;         /* files are read, not mapped */
     quantize_model how; /* which type weights get */
     quantize_misses misses;
     qn_pool *pool;

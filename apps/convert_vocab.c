@@ -454,7 +454,7 @@ static qn_status open_optional(conversion *c, const char *folder, const char *na
     char path[PATH_ROOM];
     qn_error error;
     if (!convert_path(path, folder, name)) return qn_error_set(&c->error, QN_IO, "%s: the path is too long", folder);
-    qn_status status = qn_file_open(path, NULL, file, &error);
+    qn_status status = model_open_file(path, c->no_map, file, &error);
     if (status == QN_OK || status == QN_IO) return QN_OK;
     c->error = error;
     return status;

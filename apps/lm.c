@@ -43,7 +43,7 @@ static int open_model(lm *l, const char *verb, const lm_words *words, uint32_t f
     if (app_is_empty(who, "the model", words->model)) return APP_USAGE;
     qn_file_options options = qn_file_options_default();
     options.cancel = model_stopped();
-    options.flags = flags;
+    options.flags = flags | (words->no_map ? QN_FILE_NO_MAP : 0u);
     if (qn_model_open(words->model, &options, &l->model, &error) != QN_OK) return lm_fail(l, &error);
     l->info.size = sizeof l->info;
     qn_model_describe(l->model, &l->info);

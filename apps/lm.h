@@ -11,18 +11,19 @@
 /* Words of the command line, NULL where none was given. */
 typedef struct lm_words {
     const char *model, *threads, *context, *batch, *sequences, *k, *v, *cap, *device, *gpu_layers, *fused;
+    int no_map;
 } lm_words;
 
 /* The flags behind lm_words, for model_options. */
-#define LM_FLAGS(w)                                                                                                   \
-    {"-m", &(w).model, NULL, 0}, {"--model", &(w).model, NULL, 0}, {"-t", &(w).threads, NULL, 0},                     \
-        {"--threads", &(w).threads, NULL, 0}, {"-c", &(w).context, NULL, 0}, {"--ctx-size", &(w).context, NULL, 0},   \
-        {"-b", &(w).batch, NULL, 0}, {"--batch-size", &(w).batch, NULL, 0}, {"-ctk", &(w).k, NULL, 0},                \
-        {"--cache-type-k", &(w).k, NULL, 0}, {"-ctv", &(w).v, NULL, 0}, {"--cache-type-v", &(w).v, NULL, 0},          \
-        {"-ub", &(w).batch, NULL, 0}, {"--ubatch-size", &(w).batch, NULL, 0}, {"-dev", &(w).device, NULL, 0},         \
-        {"-ngl", &(w).gpu_layers, NULL, 0}, {"--gpu-layers", &(w).gpu_layers, NULL, 0}, {"-fa", &(w).fused, NULL, 0}, \
-        {"--flash-attn", &(w).fused, NULL, 0}, {"--memory-cap", &(w).cap, NULL, 0}, {                                 \
-        "--device", &(w).device, NULL, 0                                                                              \
+#define LM_FLAGS(w)                                                                                                        \
+    {"-m", &(w).model, NULL, 0}, {"--model", &(w).model, NULL, 0}, {"-t", &(w).threads, NULL, 0},                          \
+        {"--threads", &(w).threads, NULL, 0}, {"-c", &(w).context, NULL, 0}, {"--ctx-size", &(w).context, NULL, 0},        \
+        {"-b", &(w).batch, NULL, 0}, {"--batch-size", &(w).batch, NULL, 0}, {"-ctk", &(w).k, NULL, 0},                     \
+        {"--cache-type-k", &(w).k, NULL, 0}, {"-ctv", &(w).v, NULL, 0}, {"--cache-type-v", &(w).v, NULL, 0},               \
+        {"-ub", &(w).batch, NULL, 0}, {"--ubatch-size", &(w).batch, NULL, 0}, {"-dev", &(w).device, NULL, 0},              \
+        {"-ngl", &(w).gpu_layers, NULL, 0}, {"--gpu-layers", &(w).gpu_layers, NULL, 0}, {"-fa", &(w).fused, NULL, 0},      \
+        {"--flash-attn", &(w).fused, NULL, 0}, {"--memory-cap", &(w).cap, NULL, 0}, {"--no-mmap", NULL, &(w).no_map, 0}, { \
+        "--device", &(w).device, NULL, 0                                                                                   \
     }
 
 /* For help texts. */
@@ -35,6 +36,7 @@ typedef struct lm_words {
     "  --device vulkan[:N]     run on this device; 'quern devices' lists them\n"                          \
     "  -ngl, --gpu-layers all  run on the first GPU, or on the CPU when there is none; 0: on the CPU\n"   \
     "  --memory-cap BYTES      refuse to allocate more\n"                                                 \
+    "  --no-mmap               read the model into memory, beyond the cap, instead of mapping its file\n" \
     "  --profile[=DIR]         record a trace\n"
 
 typedef struct lm {

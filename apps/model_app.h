@@ -36,13 +36,16 @@ int model_options(int argc, char **argv, const char *help, const model_flag *fla
 /* "quern VERB: text", the exit code for a failure. */
 int model_fail(const char *verb, const char *text);
 
+/* Opens a model's file, read into memory instead of mapped when no_map is set; Ctrl-C ends the reading once it is caught. */
+qn_status model_open_file(const char *path, int no_map, qn_file **file, qn_error *error);
+
 /* Whether `out` is the file `in`, by whatever name, one of its shards, or what lies in the folder `in` and is no GGUF; the sentence is
  * said. What would be read must not be written over. */
 int model_is_same(const char *verb, const char *in, const char *out);
 
 /* ---- Long work */
 
-/* From now on the first Ctrl-C only sets what model_stopped tells; a second one ends the program. */
+/* From now on the first Ctrl-C (or kill, or the end of the terminal) only sets what model_stopped tells; a second one ends the program. */
 void model_catch_stop(void);
 void model_catch_stop_reading(void); /* the same, and a read that waits ends */
 /* The same; and when nobody reads standard output any more, that is a Ctrl-C too: what is half written gets removed. */

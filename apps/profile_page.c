@@ -9,8 +9,9 @@
 #include "profile_cmd.h"
 
 static const char
-    html_help[] = "usage: quern profile html FILE|DIR [-o report.html] [--against FILE|DIR] [--title TEXT] [options]\n\n"
-                  "Writes one self-contained page with every view of every trace in it. It needs no network and no server.\n";
+    html_help[] = "usage: quern profile html FILE|DIR [-o FILE] [--against FILE|DIR] [--title TEXT] [options]\n\n"
+                  "Writes one self-contained page with every view of every trace in it. It needs no network and no server.\n"
+                  "Without -o it goes to standard output, unless that is a terminal.\n";
 static const char serve_help
     [] = "usage: quern profile serve FILE|DIR [--port N] [--host ADDRESS] [--against FILE|DIR] [--title TEXT] [options]\n\n"
          "Shows the page from a small server until Ctrl-C. Traces are read when they are first looked at.\n\n"
@@ -121,7 +122,8 @@ int profile_html(int argc, char **argv) {
     }
     int rc = take_arguments(&job, argc, argv);
     if (rc != APP_OK) return rc;
-    if (!job.out && isatty(STDOUT_FILENO)) return profile_wrong(argv[0], "the report needs a file: -o report.html%s", "");
+    if (!job.out && isatty(STDOUT_FILENO))
+        return profile_wrong(argv[0], "a page is nothing for a terminal: -o FILE says where to%s", "");
     profile_watch(&job.options, &progress);
     rc = write_report(&job);
     close_profiles(&job);
@@ -134,9 +136,7 @@ static int serve_until_stopped(page_job *job) {
     qn_error error = {QN_OK, ""};
     sigset_t waited;
     int number;
-    sigemptyset(&waited);
-    sigaddset(&waited, SIGINT);
-    sigaddset(&waited, SIGTERM);
+    app_end_signals(&waited);
     sigprocmask(SIG_BLOCK, &waited, NULL);
     signal(SIGPIPE, SIG_IGN);
     qn_status status = open_profiles(job, &error);
@@ -149,8 +149,7 @@ static int serve_until_stopped(page_job *job) {
     if (told && isatty(STDERR_FILENO)) fprintf(stderr, "Open that address in a browser; Ctrl-C ends the server.\n");
     while (told && sigwait(&waited, &number) != 0) {}
     profile_interrupt(); /* a view that is being read ends early */
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
+    app_catch_end(SIG_DFL, 0);
     sigprocmask(SIG_UNBLOCK, &waited, NULL); /* and when it waits for a file that does not come, a second Ctrl-C ends all */
     qn_page_server_stop(server);
     return told ? APP_OK : APP_FAILED;

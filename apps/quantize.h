@@ -67,7 +67,7 @@ int quantize_is_values(const char *name);
 typedef struct quantize_matrix quantize_matrix;
 
 /* Reads a matrix in llama.cpp's GGUF form. NULL with the error set when it cannot be. */
-quantize_matrix *quantize_matrix_open(const char *path, qn_error *error);
+quantize_matrix *quantize_matrix_open(const char *path, int no_map, qn_error *error);
 void quantize_matrix_close(quantize_matrix *matrix);
 /* Weights of a tensor: its columns, once or once for each expert (*experts). NULL when the matrix does not know the tensor; when it
  * does and the sizes do not agree, NULL with the error set. */

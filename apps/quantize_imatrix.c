@@ -17,14 +17,14 @@ static int has_text(const qn_file *file, const char *key, const char *text) {
            v.bytes == strlen(text) && memcmp(v.text, text, v.bytes) == 0;
 }
 
-quantize_matrix *quantize_matrix_open(const char *path, qn_error *error) {
+quantize_matrix *quantize_matrix_open(const char *path, int no_map, qn_error *error) {
     quantize_matrix *m = calloc(1, sizeof *m);
     qn_file_tensor t;
     if (!m) {
         qn_error_set(error, QN_NO_MEMORY, "%s: no memory", path);
         return NULL;
     }
-    if (qn_file_open(path, NULL, &m->file, error) != QN_OK) {
+    if (model_open_file(path, no_map, &m->file, error) != QN_OK) {
         quantize_matrix_close(m);
         return NULL;
     }

@@ -55,7 +55,7 @@ typedef struct trainer {
 static int read_params(trainer *r, const char *path) {
     qn_file *file;
     qn_error error;
-    if (qn_file_open(path, NULL, &file, &error) != QN_OK) return train_fail(path, error.text);
+    if (model_open_file(path, 1, &file, &error) != QN_OK) return train_fail(path, error.text); /* read: all of it is copied */
     int good = 1;
     for (int i = 0; i < r->train->n_params && good; i++) {
         const char *name = r->train->params[i].name;

@@ -4,7 +4,7 @@
 # as well.
 file(GLOB kernel_sources CONFIGURE_DEPENDS src/cpu/k_*.c)
 file(GLOB dot_sources CONFIGURE_DEPENDS src/cpu/kd_*.c)
-list(FILTER quern_sources EXCLUDE REGEX "/src/cpu/kd?_")
+list(FILTER quern_sources EXCLUDE REGEX "^src/cpu/kd?_")
 
 set(level_c "")
 set(full c avx2 avx512 neon sve)
@@ -65,9 +65,16 @@ elseif(wanted STREQUAL "here")
     endif()
     message(STATUS "Kernels of this machine alone: ${wanted}")
 endif()
+set(levels_missing ${levels})
+list(REMOVE_ITEM levels_missing ${wanted})
+if(levels_missing)
+    list(JOIN levels_missing ", " levels_missing)
+    build_lacks(kernels "of the levels ${levels_missing}, by QUERN_CPU_LEVELS=${QUERN_CPU_LEVELS}")
+endif()
 
-# Under sanitizers the unrolled tiles take minutes at -O3.
-set(kernel_speed -O3)
+# How kernels are optimised changes their speed and not their bits. Under sanitizers the unrolled tiles take minutes at -O3.
+set(QUERN_KERNEL_SPEED "-O3" CACHE STRING "The optimisation level of kernels")
+set(kernel_speed ${QUERN_KERNEL_SPEED})
 if(QUERN_SANITIZE) # a list with commas, which no generator expression takes
     set(kernel_speed -O1)
     if(QUERN_SANITIZE MATCHES "undefined") # each address is checked as such already, and four checks of every one take as long again

@@ -1,10 +1,20 @@
-# PCRE2 and utf8proc for the tokenizers. Without them the library builds all the same, and the tokenizers that need them say so.
-# Names for the linker go to text_libraries (and to quern.pc); definitions to quern_objects.
+# Language models, and what reads and writes their text; and for its tokenizers PCRE2 and utf8proc. Without these two the library builds
+# all the same, and the tokenizers that need them say so. Names for the linker go to text_libraries (and to quern.pc); definitions to
+# quern_objects. Reads and changes quern_sources; to be included before the library is made of them.
+
+option(QUERN_MODELS "Build language models: tokenizers, samplers, grammars, chat templates, sessions" ON)
 set(text_libraries "")
 set(text_definitions "")
 set(text_includes "")
 set(text_pc_libs "")
-function(find_text_library what header library macro)
+if(NOT QUERN_MODELS)
+    build_lacks(models "QUERN_MODELS is off")
+    list(FILTER quern_sources EXCLUDE REGEX "^src/(model|text)/")
+    left_out(${PROJECT_BINARY_DIR}/left_out_models.c "this build has no models: QUERN_MODELS is off" quern/model.h quern/text.h)
+    list(APPEND quern_sources ${PROJECT_BINARY_DIR}/left_out_models.c)
+    return()
+endif()
+function(find_text_library what header library macro name package)
     find_path(${what}_INCLUDE ${header})
     find_library(${what}_LIBRARY ${library})
     if(${what}_INCLUDE AND ${what}_LIBRARY)
@@ -14,8 +24,8 @@ function(find_text_library what header library macro)
         set(text_libraries ${text_libraries} $<BUILD_INTERFACE:${${what}_LIBRARY}> $<INSTALL_INTERFACE:${library}> PARENT_SCOPE)
         set(text_pc_libs "${text_pc_libs} -l${library}" PARENT_SCOPE)
     else()
-        message(STATUS "${what} not found: tokenizers that need it are left out (Debian: lib${ARGV4}-dev)")
+        build_lacks(${name} "it was not found when this was built (Debian: lib${package}-dev); tokenizers that need it say so")
     endif()
 endfunction()
-find_text_library(PCRE2 pcre2.h pcre2-8 QN_HAVE_PCRE2 pcre2)
-find_text_library(UTF8PROC utf8proc.h utf8proc QN_HAVE_UTF8PROC utf8proc)
+find_text_library(PCRE2 pcre2.h pcre2-8 QN_HAVE_PCRE2 PCRE2 pcre2)
+find_text_library(UTF8PROC utf8proc.h utf8proc QN_HAVE_UTF8PROC utf8proc utf8proc)

@@ -2,10 +2,17 @@
 # what comes from npm; libmicrohttpd serves it. Either may be missing: then one line says so, and the commands say so when called.
 
 file(GLOB serve_sources CONFIGURE_DEPENDS src/serve/*.c)
+if(profiler_missing)
+    set(serve_sources ${PROJECT_BINARY_DIR}/left_out_page.c)
+    left_out(${serve_sources} "this build has no profiler: ${profiler_missing}" quern/page.h)
+endif()
 add_library(quern_serve STATIC ${serve_sources})
 target_include_directories(quern_serve PRIVATE include src)
 target_link_libraries(quern_serve PRIVATE quern_flags quern_static ZLIB::ZLIB)
 set_target_properties(quern_serve PROPERTIES ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
+if(profiler_missing)
+    return()
+endif()
 
 # ---- libmicrohttpd
 find_library(MICROHTTPD_LIBRARY microhttpd)
@@ -15,7 +22,7 @@ if(MICROHTTPD_LIBRARY AND MICROHTTPD_INCLUDE)
     target_include_directories(quern_serve SYSTEM PRIVATE ${MICROHTTPD_INCLUDE})
     target_link_libraries(quern_serve PRIVATE ${MICROHTTPD_LIBRARY})
 else()
-    message(STATUS "libmicrohttpd not found: no `quern profile serve` in this build")
+    build_lacks("profile serve" "libmicrohttpd was not found when this was built (Debian: libmicrohttpd-dev)")
 endif()
 
 # ---- npm packages, once for all build folders of a checkout. The lock file says which; a stamp says that they are there.
@@ -33,7 +40,7 @@ if(NOT NPM_PROGRAM) # a few hundred packages on Debian, for three of its own: no
     set(web_get ${NODE_PROGRAM} ${PROJECT_SOURCE_DIR}/web/fetch.mjs package-lock.json .)
 endif()
 if(NOT NODE_PROGRAM)
-    set(web_missing "node not found")
+    set(web_missing "node was not found when this was built (Debian: nodejs)")
 else()
     file(SHA256 ${PROJECT_SOURCE_DIR}/web/package-lock.json web_lock)
     file(MAKE_DIRECTORY ${web_dir})
@@ -43,7 +50,8 @@ else()
         execute_process(COMMAND ${web_get} WORKING_DIRECTORY ${web_dir}
             OUTPUT_FILE ${web_dir}/npm.log ERROR_FILE ${web_dir}/npm.log RESULT_VARIABLE web_failed TIMEOUT 300)
         if(web_failed)
-            set(web_missing "its packages could not be had (see ${web_dir}/npm.log)")
+            message(STATUS "No packages for the profile page: see ${web_dir}/npm.log")
+            set(web_missing "node could not get its packages when this was built")
         else()
             file(TOUCH ${web_dir}/${web_lock}.stamp)
         endif()
@@ -53,7 +61,8 @@ endif()
 
 # ---- The page as a C array
 if(web_missing)
-    message(STATUS "${web_missing}: no profile page in this build")
+    build_lacks("profile html" "${web_missing}")
+    target_compile_definitions(quern_serve PRIVATE "QUERN_PAGE_WHY=\"${web_missing}\"")
 else()
     file(GLOB_RECURSE page_sources CONFIGURE_DEPENDS web/src/*)
     set(page_c ${PROJECT_BINARY_DIR}/page_asset.c)

@@ -11,7 +11,7 @@
  * Which format a file has is told by its content. Every byte of it may be hostile: each count, length, offset and product is
  * checked before use, and the reader itself never allocates more than a small multiple of the file's own size. An error names
  * the key or tensor and the byte it lies at. Tensors are views into the mapped file and cost nothing until they are touched. An
- * open file is never changed, so any number of threads may use it; it must not be cut short on disk while it is open. */
+ * open file is never changed, so any number of threads may use it. */
 #include <quern/quern.h> /* which includes this file at its end: either way in, everything is there, in order */
 #ifndef QUERN_FORMAT_H
 #define QUERN_FORMAT_H
@@ -56,7 +56,10 @@ static inline qn_file_options qn_file_options_default(void) {
  *  - a JSON document (config.json, tokenizer.json), as keys without tensors: {"a": {"b": [1, 2]}} is the key "a.b" with an array.
  *    A list whose items are not all numbers, all strings or all bools has a key per item: "a.0", "a.1.c". Nulls are left out.
  * options may be NULL. QN_IO when a file cannot be read, QN_FORMAT when it breaks its format, QN_UNSUPPORTED for a version, byte
- * order or dtype that Quern does not know. *file is NULL unless QN_OK. */
+ * order or dtype that Quern does not know. *file is NULL unless QN_OK.
+ *
+ * A mapped file that another program shortens while it is open, or whose disk fails, raises SIGBUS in whoever reads its tensors:
+ * QN_FILE_NO_MAP is for files that may change. */
 QN_API qn_status qn_file_open(const char *path, const qn_file_options *options, qn_file **file, qn_error *error);
 /* NULL is fine. Everything the file handed out ends here. */
 QN_API void qn_file_close(qn_file *file);

@@ -27,7 +27,8 @@ typedef struct qn_model qn_model;
 enum { QN_MODEL_VOCABULARY = 1u << 16 };
 
 /* Opens a model; weights stay in the file, mapped, until they are used. UNSUPPORTED names an architecture that is not known, and
- * those that are; FORMAT names the key or tensor that is missing, and the shape a tensor should have. options may be NULL. */
+ * those that are; FORMAT names the key or tensor that is missing, and the shape a tensor should have. options may be NULL. A mapped
+ * file that another program shortens raises SIGBUS in whoever runs the model; QN_FILE_NO_MAP in the options reads it instead. */
 QN_API qn_status qn_model_open(const char *path, const qn_file_options *options, qn_model **model, qn_error *error);
 QN_API void qn_model_close(qn_model *model); /* NULL is fine; its sessions must be gone */
 

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "base/file_limit.h"
 #include "base/memory.h"
 #include "format/file.h"
 
@@ -169,7 +170,10 @@ qn_status qn_writer_tensor(qn_writer *w, const char *name, const qn_tensor *t) {
 static qn_status put(qn_writer *w, const void *data, uint64_t bytes) {
     for (uint64_t done = 0; done < bytes;) {
         size_t piece = bytes - done < WRITE_PIECE ? (size_t)(bytes - done) : WRITE_PIECE;
+        qn_file_limit limit;
+        qn_file_limit_hold(&limit);
         ssize_t n = write(w->fd, (const char *)data + done, piece);
+        qn_file_limit_release(&limit);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0)
             return qn_error_set(&w->error, QN_IO, "%s: writing byte %" PRIu64 ": %s", w->path, w->at + done,
@@ -193,7 +197,10 @@ static qn_status put_zeros(qn_writer *w, uint64_t bytes) {
 
 /* A disk that is too full is found out before hours of work, not after them. Systems that cannot reserve are let be. */
 static qn_status reserve(qn_writer *w, uint64_t bytes) {
+    qn_file_limit limit;
+    qn_file_limit_hold(&limit);
     int failed = posix_fallocate(w->fd, 0, (off_t)bytes);
+    qn_file_limit_release(&limit);
     if (failed != ENOSPC && failed != EFBIG && failed != EDQUOT) return QN_OK;
     return qn_error_set(&w->error, QN_IO, "%s: no room for its %" PRIu64 " bytes: %s", w->path, bytes, strerror(failed));
 }

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file_limit.h"
 #include "base/heap.h"
 #include "model/session.h"
 #include "run/plan_input.h"
@@ -100,15 +101,18 @@ static cells cells_at(const qn_session *s, int32_t sequence, int64_t length, int
     return c;
 }
 
-static qn_status write_cells(qn_session *s, int32_t sequence, int64_t length, FILE *file, qn_error *error) {
+static qn_status cannot_write(const char *path, qn_error *error) {
+    return qn_error_set(error, QN_IO, "%s cannot be written: %s", path, strerror(errno));
+}
+
+static qn_status write_cells(qn_session *s, int32_t sequence, int64_t length, FILE *file, const char *path, qn_error *error) {
     qn_status status = QN_OK;
     for (int i = 0; i < 2 * s->m->h.n_layers && status == QN_OK; i++) {
         cells c = cells_at(s, sequence, length, i);
         void *buffer = qn_heap_alloc((size_t)c.bytes);
         if (!buffer) return qn_error_set(error, QN_NO_MEMORY, "no memory for %llu bytes of cache", (unsigned long long)c.bytes);
         status = qn_plan_param_read(s->plan, c.name, c.offset, buffer, c.bytes, error);
-        if (status == QN_OK && fwrite(buffer, 1, (size_t)c.bytes, file) != c.bytes)
-            status = qn_error_set(error, QN_IO, "the cache file cannot be written");
+        if (status == QN_OK && fwrite(buffer, 1, (size_t)c.bytes, file) != c.bytes) status = cannot_write(path, error);
         qn_heap_free(buffer);
     }
     return status;
@@ -149,6 +153,28 @@ static int holds_something_else(const char *path) {
     return n > 0 && memcmp(magic, "QNCACHE", n) != 0;
 }
 
+/* Into a new file, which is closed; path is the name it will have. */
+static qn_status write_sequence(qn_session *s, int32_t sequence, int fd, const char *path, qn_error *error) {
+    const qn_sequence *q = &s->sequences[sequence];
+    cache_head head = head_of(s, q->length);
+    qn_file_limit limit;
+    FILE *file = fdopen(fd, "wb");
+    if (!file) {
+        cannot_write(path, error);
+        close(fd);
+        return QN_IO;
+    }
+    qn_file_limit_hold(&limit);
+    qn_status status = QN_OK;
+    if (fwrite(&head, sizeof head, 1, file) != 1 || fwrite(q->ids, sizeof *q->ids, (size_t)q->length, file) != (size_t)q->length)
+        status = cannot_write(path, error);
+    if (status == QN_OK && q->length) status = write_cells(s, sequence, q->length, file, path, error);
+    if (status == QN_OK && (fflush(file) != 0 || fsync(fd) != 0)) status = cannot_write(path, error);
+    if (fclose(file) != 0 && status == QN_OK) status = cannot_write(path, error);
+    qn_file_limit_release(&limit);
+    return status;
+}
+
 /* Written beside and moved into place, so that a full disk leaves what was there; which must be a file, not a device or a pipe. */
 qn_status qn_session_save(qn_session *s, int32_t sequence, const char *path, qn_error *error) {
     if (!s || !path || sequence < 0 || sequence >= s->shape.sequences)
@@ -164,25 +190,14 @@ qn_status qn_session_save(qn_session *s, int32_t sequence, const char *path, qn_
     char *beside = qn_heap_alloc(size);
     if (!beside) return qn_error_set(error, QN_NO_MEMORY, "no memory for a path");
     snprintf(beside, size, "%s.XXXXXX", path);
+    qn_status status = QN_OK;
     int fd = mkstemp(beside);
-    FILE *file = fd < 0 ? NULL : fdopen(fd, "wb");
-    if (!file) {
-        if (fd >= 0) close(fd);
-        qn_heap_free(beside);
-        return qn_error_set(error, QN_IO, "%s cannot be written: %s", path, strerror(errno));
+    if (fd < 0) status = cannot_write(path, error);
+    else {
+        status = write_sequence(s, sequence, fd, path, error);
+        if (status == QN_OK && rename(beside, path) != 0) status = cannot_write(path, error);
+        if (status != QN_OK) unlink(beside);
     }
-    const qn_sequence *q = &s->sequences[sequence];
-    cache_head head = head_of(s, q->length);
-    int ok = fwrite(&head, sizeof head, 1, file) == 1 &&
-             fwrite(q->ids, sizeof *q->ids, (size_t)q->length, file) == (size_t)q->length;
-    qn_status status = !ok         ? qn_error_set(error, QN_IO, "%s cannot be written", path)
-                       : q->length ? write_cells(s, sequence, q->length, file, error)
-                                   : QN_OK;
-    ok = fflush(file) == 0 && fsync(fileno(file)) == 0;
-    ok = fclose(file) == 0 && ok;
-    if (status == QN_OK && (!ok || rename(beside, path) != 0))
-        status = qn_error_set(error, QN_IO, "%s cannot be written: %s", path, strerror(errno));
-    if (status != QN_OK) unlink(beside);
     qn_heap_free(beside);
     return status;
 }

@@ -8,12 +8,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file_limit.h"
 #include "prof/prof_num.h"
 
 /* ---- The file ----------------------------------------------------------------------------------------------------- */
 
 static void put(qn_record_out *out, const void *bytes, size_t n) {
     const char *at = bytes;
+    qn_file_limit limit;
+    qn_file_limit_hold(&limit);
     while (n && !out->failed) {
         ssize_t written = write(out->fd, at, n);
         if (written > 0) {
@@ -23,6 +26,7 @@ static void put(qn_record_out *out, const void *bytes, size_t n) {
             out->failed = written == 0 ? ENOSPC : errno;
         }
     }
+    qn_file_limit_release(&limit);
 }
 
 static void deflate_some(qn_record_out *out, int finish) {

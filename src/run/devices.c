@@ -8,18 +8,31 @@
 #include "thread/cores.h"
 #include "vulkan/vulkan.h"
 
+/* Ops with a kernel that can run here: of a level that the build has, the machine has and nobody masks; and the best such level. */
+static int count_kernels(int *best) {
+    uint32_t levels = qn_cpu_levels();
+    int kernels = 0;
+    for (int op = 0; op < QN_OP_COUNT; op++) {
+        int any = 0;
+        for (int l = 0; l < QN_CPU_LEVEL_COUNT; l++) {
+            if (!(levels >> l & 1) || !qn_cpu_has_kernel_at(l, op)) continue;
+            any = 1;
+            if (l > *best) *best = l;
+        }
+        kernels += any;
+    }
+    return kernels;
+}
+
 static void describe_cpu(qn_device_info *info) {
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGE_SIZE);
     memset(info, 0, sizeof *info);
     info->size = sizeof *info;
     info->features = QN_DEVICE_TRUSTED | QN_DEVICE_UNIFIED;
     snprintf(info->backend, sizeof info->backend, "cpu");
-    uint32_t levels = qn_cpu_levels();
-    int best = 0, kernels = 0;
-    for (int l = 0; l < QN_CPU_LEVEL_COUNT; l++)
-        if (levels >> l & 1) best = l;
-    for (int op = 0; op < QN_OP_COUNT; op++) kernels += qn_cpu_has_kernel(op);
-    snprintf(info->name, sizeof info->name, "%s kernels, references for the rest", qn_cpu_level_name(best));
+    int best = -1, kernels = count_kernels(&best);
+    if (best < 0) snprintf(info->name, sizeof info->name, "references alone");
+    else snprintf(info->name, sizeof info->name, "%s kernels, references for the rest", qn_cpu_level_name(best));
     snprintf(info->driver, sizeof info->driver, "quern %s", qn_version());
     snprintf(info->verdict, sizeof info->verdict, "is the reference");
     info->memory_bytes = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;

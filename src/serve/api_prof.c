@@ -14,7 +14,11 @@ const char *qn_page_asset(size_t *length, size_t *data_at) {
     *data_at = qn_page_html_data_at;
     return (const char *)qn_page_html;
 }
+#define QUERN_PAGE_WHY "" /* nobody asks */
 #else
+#ifndef QUERN_PAGE_WHY
+#define QUERN_PAGE_WHY "it was left out"
+#endif
 const char *qn_page_asset(size_t *length, size_t *data_at) {
     *length = *data_at = 0;
     return NULL;
@@ -31,8 +35,7 @@ qn_status qn_page_source(qn_profile *profile, const qn_page_options *options, pa
     }
     if (!qn_page_asset(&length, &data_at)) {
         return qn_error_set(error, QN_UNSUPPORTED,
-                            "this quern was built without its page: npm was not there. Install nodejs and npm and build again; "
-                            "quern profile VIEW works without");
+                            "this quern was built without its page: " QUERN_PAGE_WHY "; quern profile VIEW works without");
     }
     source->profile = profile;
     source->against = options ? options->against : NULL;

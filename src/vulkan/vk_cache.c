@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file_limit.h"
 #include "base/memory.h"
 #include "vulkan/vk.h"
 
@@ -99,9 +100,8 @@ static void make_folders(const char *path) {
 }
 
 /* Written beside and renamed, so that a reader finds the old file or the new one, whole. */
-static void write_cache(const char *path, const void *data, size_t bytes) {
+static void write_beside(const char *path, const void *data, size_t bytes) {
     char beside[1100];
-    make_folders(path);
     snprintf(beside, sizeof beside, "%s.%ld", path, (long)getpid());
     FILE *file = fopen(beside, "wb");
     if (!file) return;
@@ -110,6 +110,14 @@ static void write_cache(const char *path, const void *data, size_t bytes) {
     int ok = fwrite(&head, sizeof head, 1, file) == 1 && fwrite(data, 1, bytes, file) == bytes;
     ok &= fclose(file) == 0;
     if (!ok || rename(beside, path) != 0) remove(beside);
+}
+
+static void write_cache(const char *path, const void *data, size_t bytes) {
+    qn_file_limit limit;
+    make_folders(path);
+    qn_file_limit_hold(&limit);
+    write_beside(path, data, bytes);
+    qn_file_limit_release(&limit);
 }
 
 void qn_vk_cache_store(qn_vk_device *d) {

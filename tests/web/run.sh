@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# The profiler's page: types, then every tab in a real Chromium. tests/web/run.sh [quern [traces]]. Skips, saying why, what cannot
-# be tested here. Screenshots stay in build/web-test/shots.
+# The profiler's page: types, then every tab in a real Chromium. tests/web/run.sh [quern [traces [folder]]]. Skips, saying why, what
+# cannot be tested here. Screenshots stay in shots of the folder, build/web-test if none is named.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 quern=$(realpath "${1:-build/quern}")
 traces=$(realpath -m "${2:-../shared/data/traces}")
-work=$PWD/build/web-test
+work=$(realpath -m "${3:-build/web-test}")
 
 skip() {
     echo "skip: $1"
-    exit 0
+    exit 77
 }
 command -v npm >/dev/null || skip "no npm"
 mkdir -p "$work"

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# What each configure switch leaves out, in bytes: builds the library once per row, strips it and prints the table of docs/build.md.
+# Usage: measure_sizes.sh [FOLDER], where the builds are made and stay (default build/sizes).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+folder=${1:-build/sizes}
+
+row() { # title, then switches
+    local title=$1 build
+    shift
+    build=$folder/with$(tr -c 'a-z0-9\n' - <<<"$*")
+    cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DQUERN_TESTS=OFF "$@" >"$folder/log" 2>&1 &&
+        cmake --build "$build" --target quern >>"$folder/log" 2>&1 || { tail -n 20 "$folder/log"; exit 1; }
+    strip -o "$folder/stripped.so" "$build/libquern.so"
+    printf '| %s | %s | %s |\n' "$title" "${*:--}" "$(stat -c %s "$folder/stripped.so")"
+}
+
+mkdir -p "$folder"
+printf '| what is built | switches | bytes |\n|---|---|---:|\n'
+row "everything"
+row "no Vulkan" -DQUERN_VULKAN=OFF
+row "no models" -DQUERN_MODELS=OFF
+row "no profiler" -DQUERN_PROFILER=OFF
+row "kernels of this machine alone" -DQUERN_CPU_LEVELS=here
+row "kernels for AVX2 alone" -DQUERN_CPU_LEVELS=avx2
+row "no kernels" -DQUERN_CPU_LEVELS=none
+row "the core, with kernels of this machine" -DQUERN_CPU_LEVELS=here -DQUERN_VULKAN=OFF -DQUERN_MODELS=OFF -DQUERN_PROFILER=OFF
+row "the core" -DQUERN_CPU_LEVELS=none -DQUERN_VULKAN=OFF -DQUERN_MODELS=OFF -DQUERN_PROFILER=OFF
