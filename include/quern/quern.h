@@ -452,7 +452,7 @@ typedef struct qn_request {
     size_t workspace_size;
 } qn_request;
 
-/* What became of a request: fixed size, no text. qn_result_format makes the sentence. */
+/* What became of a request: fixed size, no text. qn_result_format makes the sentence. op is 65535 when there was no request. */
 typedef struct qn_result {
     int32_t status; /* qn_status */
     uint16_t op, subop;
