@@ -284,6 +284,7 @@ int cmd_convert(int argc, char **argv) {
         {"--pre", &c.pre, NULL, 0},       {"--name", &c.name, NULL, 0},     {"-t", &threads, NULL, 0},
         {"--threads", &threads, NULL, 0}, {"--no-mmap", NULL, &c.no_map, 0}};
     int rc = model_options(argc, argv, help, flags, sizeof flags / sizeof *flags, words, 2, &n);
+    if (rc < 0) convert_hf_classes_print(stdout);
     if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
     if (n < 2) {
         fprintf(stderr, "quern convert: it takes a model and a file to write; 'quern convert --help' says more\n");

@@ -87,6 +87,7 @@ void convert_llama2c_close(convert_llama2c *source);
 typedef struct convert_hf convert_hf;
 qn_status convert_hf_open(conversion *c, convert_hf **source);
 void convert_hf_close(convert_hf *source);
+void convert_hf_classes_print(FILE *to); /* all there are, for the help */
 
 /* A number at the first of some places ("a|b.c") of a JSON document that has one; 0 when none has. Strings and lists do not count. */
 int convert_config(const qn_file *config, const char *places, qn_file_value *value);
