@@ -1,5 +1,4 @@
 /* quern ops: the op table, for people and for machines. */
-#include <ctype.h>
 #include <stdio.h>
 #include <strings.h>
 
@@ -16,23 +15,9 @@ static const char
              "  --mermaid=full  the same for every op, with guards and actions named\n"
              "  --seed LIST     emel, mlx, rlx, rlx_steps, rlx_more or all: the names of a list and what serves each\n";
 
-/* The name that differs least, for a person who mistyped: fewest edits, nothing when all are far. */
-static int edits(const char *a, const char *b) {
-    int row[64], n = (int)strlen(b);
-    if (n > 62 || strlen(a) > 62) return 99;
-    for (int k = 0; k <= n; k++) row[k] = k;
-    for (int i = 1; a[i - 1]; i++) {
-        int corner = row[0];
-        row[0] = i;
-        for (int k = 1; k <= n; k++) {
-            int best = corner + (tolower((unsigned char)a[i - 1]) != b[k - 1]);
-            corner = row[k];
-            if (row[k] + 1 < best) best = row[k] + 1;
-            if (row[k - 1] + 1 < best) best = row[k - 1] + 1;
-            row[k] = best;
-        }
-    }
-    return row[n];
+static const char *name_of_op(const void *user, int op) {
+    (void)user;
+    return op < QN_OP_COUNT ? qn_op_describe(op)->name : NULL;
 }
 
 /* The ops that have it as a sub-op, behind a semicolon, but for those that derivatives are made of; how many there are. */
@@ -49,16 +34,10 @@ static int name_owners(const char *name) {
 }
 
 static int unknown_op(const char *name) {
-    int near = -1, least = 4;
-    for (int op = 0; op < QN_OP_COUNT; op++) {
-        int d = edits(name, qn_op_describe(op)->name);
-        if (d < least) {
-            least = d;
-            near = op;
-        }
-    }
+    int near;
     fprintf(stderr, "quern ops: there is no op '%s'", name);
-    if (!name_owners(name) && near >= 0) fprintf(stderr, "; did you mean '%s'?", qn_op_describe(near)->name);
+    if (!name_owners(name) && qn_nearest_names(name, name_of_op, NULL, &near, 1))
+        fprintf(stderr, "; did you mean '%s'?", qn_op_describe(near)->name);
     fprintf(stderr, "\n");
     return APP_USAGE;
 }
