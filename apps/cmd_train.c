@@ -260,7 +260,7 @@ static int run(const options *o) {
     clock_gettime(CLOCK_MONOTONIC, &from);
     int good = prepare(&r, o, device, pool) && train(&r, o);
     clock_gettime(CLOCK_MONOTONIC, &to);
-    if (app_profile_end(&r.profile) != APP_OK) good = 0; /* testing is no part of the last step */
+    int recorded = app_profile_end(&r.profile) == APP_OK; /* testing is no part of the last step */
     good = good && test(&r, &percent, &hash);
     if (good)
         printf("accuracy %.2f %% of %u test images after %ld step%s; weights %016llx; %.1f s\n", percent, r.check.n, r.t,
@@ -274,7 +274,7 @@ static int run(const options *o) {
         fprintf(stderr, "quern train: %.2f %% is below the %.2f %% asked for\n", percent, o->require);
         good = 0;
     }
-    return good ? APP_OK : APP_FAILED;
+    return good && recorded ? APP_OK : APP_FAILED;
 }
 
 static int take_real(const char *flag, const char *word, double *to) {
