@@ -237,7 +237,7 @@ def check_counts():
         for count in re.findall(r"(\d+) of (?:the )?(\d+) ops", text_of(page)):
             if count != there and not built:
                 fault(f"{page}: {' of '.join(count)} ops; there are {' of '.join(there)}")
-        for count in re.findall(r"\b(\d+) architectures", text_of(page)):
+        for count in re.findall(r"GGUF files of (\d+) architectures", text_of(page)):
             if count != archs:
                 fault(f"{page}: {count} architectures; archs.def has {archs}")
         for count in re.findall(r"(?:lists the|\*\*Ops\.\*\*) (\d+)", text_of(page)):
