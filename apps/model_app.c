@@ -49,51 +49,6 @@ int model_is_same(const char *verb, const char *in, const char *out) {
     return 1;
 }
 
-static int usage_error(const char *verb, const char *before, const char *word, const char *after) {
-    fprintf(stderr, "quern %s: %s'%s'%s; 'quern %s --help' says more\n", verb, before, word, after, verb);
-    return APP_USAGE;
-}
-
-/* One flag and perhaps the word behind it; APP_OK or APP_USAGE. */
-static int take_flag(int argc, char **argv, int *i, const model_flag *flags, int n_flags) {
-    const char *word = argv[*i], *equals = strchr(word, '=');
-    size_t length = equals ? (size_t)(equals - word) : strlen(word);
-    for (int k = 0; k < n_flags; k++) {
-        const model_flag *f = &flags[k];
-        if (strlen(f->name) != length || strncmp(f->name, word, length) != 0) continue;
-        if (f->given) *f->given = 1;
-        if (!f->value && equals) return usage_error(argv[0], "", f->name, " takes no value");
-        if (!f->value) return APP_OK;
-        if (equals) *f->value = equals + 1;
-        else if (f->optional) return APP_OK;
-        else if (*i + 1 < argc) *f->value = argv[++*i];
-        else return usage_error(argv[0], "", f->name, " needs something behind it");
-        return APP_OK;
-    }
-    return usage_error(argv[0], "there is no option ", word, "");
-}
-
-int model_options(int argc, char **argv, const char *help, const model_flag *flags, int n_flags, const char **words, int most,
-                  int *n_words) {
-    *n_words = 0;
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
-            fputs(help, stdout);
-            return -1;
-        }
-    for (int i = 1; i < argc; i++) {
-        if (argv[i][0] == '-' && argv[i][1]) {
-            int rc = take_flag(argc, argv, &i, flags, n_flags);
-            if (rc != APP_OK) return rc;
-        } else if (*n_words < most) {
-            words[(*n_words)++] = argv[i];
-        } else {
-            return usage_error(argv[0], "what is ", argv[i], " for");
-        }
-    }
-    return APP_OK;
-}
-
 /* ---- Files */
 
 qn_status model_open_file(const char *path, int no_map, qn_file **file, qn_error *error) {
