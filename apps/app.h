@@ -2,6 +2,8 @@
 #ifndef QN_APPS_APP_H
 #define QN_APPS_APP_H
 
+#include <signal.h>
+
 #include <quern/device.h>
 #include <quern/graph.h>
 
@@ -55,8 +57,16 @@ typedef struct graph_passes {
 /* Replaces the graph by what the passes make of it; prints what was asked for. */
 int graph_run_passes(qn_graph **graph, const char *file, const graph_passes *passes);
 
+/* Signals that ask the program to end: Ctrl-C, a kill, and a terminal that is closed, unless who started the program has that ignored,
+ * as nohup does. And a handler for each of them; with SA_RESETHAND, a second Ctrl-C or kill ends the program. */
+void app_end_signals(sigset_t *set);
+void app_catch_end(void (*handler)(int), int flags);
+
 /* "WHO: 'ONE' and 'OTHER' do not go together": the exit code. */
 int app_apart(const char *who, const char *one, const char *other);
+/* "WHO: NAME is given more than once, and the last one counts", unless there was none before or it said the same. The last one counts
+ * because aliases and scripts put what a person types behind words of their own; but nothing that was asked for goes without a word. */
+void app_again(const char *who, const char *name, const char *before, const char *now);
 /* Whether a name was given and is empty, which has been said: "WHO: the name of WHAT is empty". */
 int app_is_empty(const char *who, const char *what, const char *name);
 /* The end of a plural: "1 token", "2 tokens". */

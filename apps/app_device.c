@@ -24,7 +24,12 @@ int app_device_open(const char *who, const char *name, qn_device **device) {
     int index;
     qn_error error = {QN_OK, ""};
     if (!app_device_name(name, backend, &index)) return app_device_wrong(who, name);
-    if (qn_device_open(backend, index, device, &error) == QN_OK) return APP_OK;
-    fprintf(stderr, "%s: %s: %s\n", who, name, error.text);
-    return APP_FAILED;
+    if (qn_device_open(backend, index, device, &error) != QN_OK) {
+        fprintf(stderr, "%s: %s: %s\n", who, name, error.text);
+        return APP_FAILED;
+    }
+    qn_device_info info;
+    if (qn_device_describe(*device, &info) == QN_OK && info.features & QN_DEVICE_SOFTWARE)
+        fprintf(stderr, "%s: %s is %s, a driver that computes on the CPU: without it the CPU is faster\n", who, name, info.name);
+    return APP_OK;
 }

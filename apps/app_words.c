@@ -9,6 +9,11 @@ int app_apart(const char *who, const char *one, const char *other) {
     return APP_USAGE;
 }
 
+void app_again(const char *who, const char *name, const char *before, const char *now) {
+    if (before && strcmp(before, now) != 0)
+        fprintf(stderr, "%s: %s is given more than once, and the last one counts\n", who, name);
+}
+
 int app_is_empty(const char *who, const char *what, const char *name) {
     if (!name || *name) return 0;
     fprintf(stderr, "%s: the name of %s is empty\n", who, what);

@@ -348,17 +348,12 @@ int bench_trace(const char *path) {
     int rc = time_views(path);
     if (rc != APP_OK) return rc;
     if (!mkdtemp(folder)) return complain(folder, "it cannot be made");
-    struct sigaction action, old_int, old_term;
-    memset(&action, 0, sizeof action);
-    action.sa_handler = on_signal;
-    sigaction(SIGINT, &action, &old_int);
-    sigaction(SIGTERM, &action, &old_term);
+    app_catch_end(on_signal, 0);
     snprintf(large, sizeof large, "%s/large.pt.trace.json", folder);
     rc = make_large(path, large);
     if (rc == APP_OK && !interrupted) rc = time_large(large);
     unlink(large);
     rmdir(folder);
-    sigaction(SIGINT, &old_int, NULL);
-    sigaction(SIGTERM, &old_term, NULL);
+    app_catch_end(SIG_DFL, 0);
     return interrupted ? complain(path, "interrupted") : rc;
 }

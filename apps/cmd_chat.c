@@ -1,4 +1,5 @@
 /* quern chat: a conversation, through the model's own chat template. */
+#include <time.h>
 #include <unistd.h>
 
 #include "lm_sample.h"
@@ -18,7 +19,7 @@ typedef struct chat {
     size_t start, line_at; /* what /clear leaves; where the last line of the user's begins */
     char *answer;
     size_t n_answer, answer_cap;
-    int64_t most;
+    int64_t most, began; /* began: seconds since 1970 as the clocks on the wall show them */
     const char *bos, *eos;
 } chat;
 
@@ -62,6 +63,18 @@ static int add_message(chat *c, const char *role, const char *text, size_t lengt
 
 /* ---- A turn */
 
+/* Templates that tell the date mean that of the person who asks. It is that of the conversation's beginning, so that what the model
+ * has read of it stays true to the letter. */
+static int64_t local_time(void) {
+    time_t now = time(NULL);
+    struct tm here, utc;
+    tzset();
+    if (!localtime_r(&now, &here) || !gmtime_r(&now, &utc)) return now;
+    int days = here.tm_year == utc.tm_year ? here.tm_yday - utc.tm_yday : here.tm_year - utc.tm_year;
+    int minutes = (days * 24 + here.tm_hour - utc.tm_hour) * 60 + here.tm_min - utc.tm_min;
+    return (int64_t)now + minutes * 60 + here.tm_sec - utc.tm_sec;
+}
+
 static qn_status keep_text(void *user, const char *text, size_t length) {
     chat *c = user;
     return append(&c->answer, &c->n_answer, &c->answer_cap, text, length) ? QN_OK : QN_NO_MEMORY;
@@ -77,7 +90,8 @@ static int render(chat *c) {
                      "{\"messages\":[%s],\"add_generation_prompt\":true,\"bos_token\":\"%s\",\"eos_token\":\"%s\"}", c->messages,
                      c->bos, c->eos);
     c->n_answer = 0;
-    qn_status status = qn_chat_render(c->template_text, (qn_text){context, (size_t)n}, NULL, keep_text, c, &error);
+    qn_chat_limits limits = {.size = sizeof limits, .now = c->began};
+    qn_status status = qn_chat_render(c->template_text, (qn_text){context, (size_t)n}, &limits, keep_text, c, &error);
     free(context);
     return status == QN_OK ? APP_OK : lm_fail(c->l, &error);
 }
@@ -119,6 +133,7 @@ static void cut_messages(chat *c, size_t n) {
 static int answer(chat *c) {
     qn_error error;
     qn_generate_result r = {.size = sizeof r};
+    if (qn_sampler_reset(c->s.sampler, &error) != QN_OK) return lm_fail(c->l, &error);
     int rc = render(c);
     if (rc != APP_OK) return rc;
     char *prompt = c->answer;
@@ -184,6 +199,7 @@ static int converse(chat *c, const char *system) {
     int rc = APP_OK, terminal = isatty(STDIN_FILENO);
     if (system && !add_message(c, "system", system, strlen(system))) rc = APP_FAILED;
     c->start = c->n_messages;
+    c->began = local_time();
     while (rc == APP_OK && !*model_stopped()) {
         if (terminal) fputs("> ", stderr);
         ssize_t n = getline(&line, &cap, stdin);
@@ -192,6 +208,7 @@ static int converse(chat *c, const char *system) {
         if (strcmp(line, "/exit") == 0) break;
         if (strcmp(line, "/clear") == 0) {
             cut_messages(c, c->start);
+            c->began = local_time();
             continue;
         }
         if (!n) continue;

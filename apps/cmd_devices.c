@@ -17,6 +17,7 @@ static const feature features[] = {
     {QN_DEVICE_F16_STORAGE, "f16 storage"}, {QN_DEVICE_F16_ARITHMETIC, "f16 arithmetic"},
     {QN_DEVICE_INT8_DOT, "int8 dot"},       {QN_DEVICE_COOPERATIVE, "cooperative matrix"},
     {QN_DEVICE_TIMESTAMPS, "timestamps"},   {QN_DEVICE_UNIFIED, "unified memory"},
+    {QN_DEVICE_SOFTWARE, "software"},
 };
 enum { FEATURES = sizeof features / sizeof *features };
 

@@ -108,10 +108,9 @@ static const char *pass_name(int i) { return qn_graph_pass_name(i, NULL); }
 
 static const option_row rows[] = {
     OPTION(graph_words, file, "FILE.qir", NULL, NULL, .files = "qir"),
-    OPTION(graph_words, bind, "--bind", "NAME=N,...", "give every symbol a number; those left out take their largest", .once = 1),
-    OPTION(graph_words, loss, "--grad", "LOSS", "add the gradients of this output by what --wrt names, as outputs 'grad NAME'",
-           .once = 1),
-    OPTION(graph_words, wrt, "--wrt", "NAME,...", "inputs and params that --grad differentiates by", .once = 1),
+    OPTION(graph_words, bind, "--bind", "NAME=N,...", "give every symbol a number; those left out take their largest"),
+    OPTION(graph_words, loss, "--grad", "LOSS", "add the gradients of this output by what --wrt names, as outputs 'grad NAME'"),
+    OPTION(graph_words, wrt, "--wrt", "NAME,...", "inputs and params that --grad differentiates by"),
     OPTION(graph_words, form, "--verify", NULL, "check everything, print every fault, and nothing else"),
     OPTION(graph_words, form, "--dot", NULL, "print it for Graphviz"),
     OPTION(graph_words, form, "--stats", NULL, "print nodes by op, values, bytes, and the tree of labels"),
@@ -120,14 +119,13 @@ static const option_row pass_rows[] = {
     OPTION(graph_passes, passes, "--passes", "all|NAME,...",
            "optimise first, with all passes or those named, in that order; each is "
            "checked",
-           .choices = pass_name, .once = 1),
+           .choices = pass_name),
     OPTION(graph_passes, skip, "--skip", "NAME,...", "leave out passes or single rules, by the names that --report gives",
-           .choices = pass_name, .once = 1),
-    OPTION(graph_passes, limit, "--limit", "N", "stop after so many changes: halve it to find the one that matters", .once = 1),
+           .choices = pass_name),
+    OPTION(graph_passes, limit, "--limit", "N", "stop after so many changes: halve it to find the one that matters"),
     OPTION(graph_passes, fast, "--fast", NULL, "make also the changes that alter results within the ops' bounds"),
-    OPTION(graph_passes, precision, "--precision", "f16|bf16", "make products in halves", .once = 1),
-    OPTION(graph_passes, print_after, "--print-after", "NAME|all", "print the graph after that pass", .choices = pass_name,
-           .once = 1),
+    OPTION(graph_passes, precision, "--precision", "f16|bf16", "make products in halves"),
+    OPTION(graph_passes, print_after, "--print-after", "NAME|all", "print the graph after that pass", .choices = pass_name),
     OPTION(graph_passes, report, "--report", NULL, "print every change, and what was left alone and why, instead of the graph"),
     OPTION(graph_passes, time, "--time", NULL, "print changes, nodes and time of each pass, instead of the graph"),
     {0}};

@@ -9,6 +9,7 @@ typedef struct job {
     qn_file *file;
     qn_writer *writer;
     qn_pool *pool;
+    char *types; /* model.tensor_types, of all --tensor-type there were */
     int verbose, no_map;
     uint64_t n, bytes_in, bytes_out, total, weights;
     int64_t not_weighed;
@@ -165,6 +166,7 @@ done:
     quantize_matrix_close(j->matrix);
     qn_file_close(j->file);
     free(j->chosen);
+    free(j->types);
     return rc;
 }
 
@@ -195,8 +197,23 @@ static int check_tensor_types(const char *list) {
     return APP_OK;
 }
 
+/* The lists of several --tensor-type as one. */
+static int join_types(job *j, const option_many *lists) {
+    size_t room = 1, n = 0;
+    for (int i = 0; i < lists->n; i++) {
+        if (check_tensor_types(lists->at[i]) != APP_OK) return APP_USAGE;
+        room += strlen(lists->at[i]) + 1;
+    }
+    if (!lists->n) return APP_OK;
+    j->model.tensor_types = j->types = malloc(room);
+    if (!j->types) return model_fail("quantize", "no memory for the types of tensors");
+    for (int i = 0; i < lists->n; i++) n += (size_t)snprintf(j->types + n, room - n, "%s%s", i ? "," : "", lists->at[i]);
+    return APP_OK;
+}
+
 typedef struct quantize_words {
-    const char *in, *out, *type, *matrix, *output, *embed, *tensor_types, *threads;
+    const char *in, *out, *type, *matrix, *output, *embed, *threads;
+    option_many tensor_types;
     int pure, keep_output, verbose, no_map;
 } quantize_words;
 
@@ -209,7 +226,8 @@ static const option_row rows[] = {
            .files = "gguf"),
     OPTION(quantize_words, output, "--output-tensor-type", "TYPE", "the type of output.weight"),
     OPTION(quantize_words, embed, "--token-embedding-type", "TYPE", "the type of token_embd.weight"),
-    OPTION(quantize_words, tensor_types, "--tensor-type", "REGEX=TYPE,...", "the type of the tensors whose names match"),
+    OPTION(quantize_words, tensor_types, "--tensor-type", "REGEX=TYPE,...",
+           "the type of the tensors whose names match; may be given more than once"),
     OPTION(quantize_words, keep_output, "--leave-output-tensor", NULL, "output.weight stays as it is"),
     OPTION(quantize_words, threads, "-t, --threads", "N", "threads (default: all processors)"),
     OPTION(quantize_words, no_map, "--no-mmap", NULL, "read the files into memory instead of mapping them"),
@@ -231,7 +249,6 @@ static int understand(const quern_verb *self, const quantize_words *w, job *j) {
     j->no_map = w->no_map;
     j->model.pure = w->pure;
     j->model.keep_output = w->keep_output;
-    j->model.tensor_types = w->tensor_types;
     if (app_is_empty("quern quantize", "the model", j->in) || app_is_empty("quern quantize", "the file to write", j->out))
         return APP_USAGE;
     if (app_is_empty("quern quantize", "the importance matrix", j->matrix_path)) return APP_USAGE;
@@ -244,7 +261,7 @@ static int understand(const quern_verb *self, const quantize_words *w, job *j) {
     }
     if (take_dtype("--output-tensor-type", w->output, &j->model.output) != APP_OK) return APP_USAGE;
     if (take_dtype("--token-embedding-type", w->embed, &j->model.embed) != APP_OK) return APP_USAGE;
-    return check_tensor_types(w->tensor_types);
+    return APP_OK;
 }
 
 static int run_words(const quern_verb *self, int argc, char **argv) {
@@ -254,6 +271,7 @@ static int run_words(const quern_verb *self, int argc, char **argv) {
     int rc = options_read(self, argc, argv, &w);
     if (rc == APP_OK) rc = understand(self, &w, &j);
     if (rc == APP_OK && w.threads) rc = lm_number("quantize", "--threads", w.threads, 1, QN_POOL_MAX, &n_threads);
+    if (rc == APP_OK) rc = join_types(&j, &w.tensor_types);
     if (rc != APP_OK) return rc;
     model_catch_stop_writing();
     rc = open_and_run(&j, (int)n_threads);

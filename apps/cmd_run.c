@@ -5,7 +5,8 @@
 #include "lm_sample.h"
 
 typedef struct run_words {
-    const char *prompt, *file, *n, *stop, *cache;
+    const char *prompt, *file, *n, *cache;
+    option_many stops;
     int escape, special, ignore_end, no_prompt;
     int plain; /* as llama.cpp's users say it: there is no conversation here */
     lm_words lm;
@@ -128,9 +129,10 @@ static int generate(lm *l, const run_words *w, const sample_words *sw) {
     o.most = (int32_t)most;
     o.sampler = s.sampler;
     o.flags = (w->special ? QN_GENERATE_SPECIAL : 0u) | (w->ignore_end ? QN_GENERATE_IGNORE_END : 0u);
-    qn_text stop = {w->stop, w->stop ? strlen(w->stop) : 0};
-    o.stops = &stop;
-    o.n_stops = w->stop ? 1 : 0;
+    qn_text stops[OPTION_MANY];
+    for (; o.n_stops < w->stops.n; o.n_stops++)
+        stops[o.n_stops] = (qn_text){w->stops.at[o.n_stops], strlen(w->stops.at[o.n_stops])};
+    o.stops = stops;
     if (rc == APP_OK && w->cache && use_cache(l, w->cache, o.prompt, w->special ? QN_ENCODE_SPECIAL : 0, &cached))
         o.flags |= QN_GENERATE_WHOLE;
     output out = {{prompt, w->no_prompt ? 0 : length}, 0};
@@ -157,7 +159,8 @@ static const option_row rows[] = {
     OPTION(run_words, prompt, "-p, --prompt", "TEXT", "what comes first (default: nothing but the model's own beginning)"),
     OPTION(run_words, file, "-f, --file", "FILE", "the same from a file; - is standard input", .files = "*"),
     OPTION(run_words, n, "-n, --predict, --n-predict", "N", "tokens to make; -1 (the default): until the model ends"),
-    OPTION(run_words, stop, "-r, --reverse-prompt", "TEXT", "stop when the text comes to TEXT"),
+    OPTION(run_words, stops, "-r, --reverse-prompt", "TEXT",
+           "stop when the text comes to TEXT; each -r is one more text to stop at"),
     OPTION(run_words, escape, "-e, --escape", NULL, "\\n, \\t, \\\\ in the prompt mean what they do in C"),
     OPTION(run_words, special, "--special", NULL, "special tokens written out in the prompt, such as <s>, are those tokens"),
     OPTION(run_words, ignore_end, "--ignore-eos", NULL, "go on behind the model's end of text"),

@@ -32,9 +32,9 @@ const option_row lm_rows[] = {
     OPTION(lm_words, batch, "-b, --batch-size, -ub, --ubatch-size", "N", "tokens of a prompt in one run (default 512)"),
     OPTION(lm_words, k, "-ctk, --cache-type-k", "TYPE", "type of the KV cache's keys (default f16)", .choices = lm_cache_type),
     OPTION(lm_words, v, "-ctv, --cache-type-v", "TYPE", "type of the KV cache's values (default f16)", .choices = lm_cache_type),
-    OPTION(lm_words, device, "-dev, --device", "vulkan[:N]", "run on this device; cpu is the default"),
-    OPTION(lm_words, gpu_layers, "-ngl, --gpu-layers", "N",
-           "all layers go to the GPU (all, or as many as there are) or none (0)"),
+    OPTION(lm_words, device, "-dev, --device", "vulkan[:N]", "run on this device; 'quern devices' lists them"),
+    OPTION(lm_words, gpu_layers, "-ngl, --gpu-layers", "all",
+           "run on the first GPU, or on the CPU when there is none; 0: on the CPU"),
     OPTION(lm_words, fused, "-fa, --flash-attn", "on|auto", "taken as llama.cpp takes it; attention is always one op here"),
     OPTION(lm_words, cap, "--memory-cap", "BYTES", "refuse to allocate more"),
     OPTION(lm_words, no_map, "--no-mmap", NULL, "read the model into memory, beyond the cap, instead of mapping its file"),
@@ -109,9 +109,9 @@ static int take_words(lm *l, const lm_words *w, int64_t *threads) {
 }
 
 /* llama.cpp's flags for what is settled here: a model is on the GPU or it is not, and attention is one op. */
-static int take_others(const lm *l, const lm_words *w, const char **device) {
+static int take_others(const lm *l, const lm_words *w, int *wants_gpu) {
     int64_t n = 0;
-    *device = w->device;
+    *wants_gpu = 0;
     if (w->fused && strcmp(w->fused, "on") != 0 && strcmp(w->fused, "auto") != 0 && strcmp(w->fused, "1") != 0) {
         fprintf(stderr, "quern %s: attention is always one op here: -fa is on or auto, not '%s'\n", l->verb, w->fused);
         return APP_USAGE;
@@ -123,12 +123,24 @@ static int take_others(const lm *l, const lm_words *w, const char **device) {
         fprintf(stderr, "quern %s: all %d layers go to the GPU or none: --gpu-layers is 0 or all\n", l->verb, l->info.n_layers);
         return APP_USAGE;
     }
-    if (rc == APP_OK && (all || n) && !*device) *device = "vulkan";
+    *wants_gpu = rc == APP_OK && (all || n);
     return rc;
 }
 
-static int open_device(lm *l, const char *name) {
+/* Recipes say -ngl 99 for machines of every kind: where there is no GPU they mean the CPU, and never a driver that only plays one. */
+static int open_gpu(lm *l) {
+    qn_error error;
+    qn_status status = qn_device_open("vulkan", QN_DEVICE_FIRST_GPU, &l->device, &error);
+    l->options.device = l->device;
+    if (status == QN_OK) return APP_OK;
+    if (status != QN_UNSUPPORTED) return lm_fail(l, &error);
+    fprintf(stderr, "quern %s: --gpu-layers: %s; the model runs on the CPU\n", l->verb, error.text);
+    return APP_OK;
+}
+
+static int open_device(lm *l, const char *name, int wants_gpu) {
     char who[32];
+    if (!name && wants_gpu) return open_gpu(l);
     if (!name || strcmp(name, "cpu") == 0) return APP_OK;
     snprintf(who, sizeof who, "quern %s", l->verb);
     int rc = app_device_open(who, name, &l->device);
@@ -138,10 +150,10 @@ static int open_device(lm *l, const char *name) {
 
 int lm_prepare(lm *l, const lm_words *words) {
     int64_t threads;
-    const char *device = NULL;
+    int wants_gpu;
     int rc = take_words(l, words, &threads);
-    if (rc == APP_OK) rc = take_others(l, words, &device);
-    if (rc == APP_OK) rc = open_device(l, device);
+    if (rc == APP_OK) rc = take_others(l, words, &wants_gpu);
+    if (rc == APP_OK) rc = open_device(l, words->device, wants_gpu);
     if (rc != APP_OK) return rc;
     l->threads = (int)threads;
     qn_context_options options;

@@ -1,7 +1,6 @@
 /* Flags, progress, Ctrl-C and the printing of foreign text, for the verbs about model files. */
 #include "model_app.h"
 
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -141,12 +140,7 @@ void model_stop_by(void (*stop)(void *), void *work) {
     to_stop = stop;
 }
 
-static void catch_stop(int more) {
-    struct sigaction action = {.sa_handler = on_stop, .sa_flags = (int)(SA_RESETHAND | (unsigned)more)};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
+static void catch_stop(int more) { app_catch_end(on_stop, (int)(SA_RESETHAND | (unsigned)more)); }
 
 void model_catch_stop(void) { catch_stop(SA_RESTART); }
 void model_catch_stop_reading(void) { catch_stop(0); }

@@ -25,7 +25,7 @@ int model_is_same(const char *verb, const char *in, const char *out);
 
 /* ---- Long work */
 
-/* From now on the first Ctrl-C only sets what model_stopped tells; a second one ends the program. */
+/* From now on the first Ctrl-C (or kill, or the end of the terminal) only sets what model_stopped tells; a second one ends the program. */
 void model_catch_stop(void);
 void model_catch_stop_reading(void); /* the same, and a read that waits ends */
 /* The same; and when nobody reads standard output any more, that is a Ctrl-C too: what is half written gets removed. */

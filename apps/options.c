@@ -92,39 +92,73 @@ static int no_option(const quern_verb *v, const char *word, size_t length) {
 
 /* ---- Places */
 
-static int apart(const quern_verb *v, const char *one, const char *other) {
-    char who[64];
-    snprintf(who, sizeof who, "quern %s", v->name);
-    return app_apart(v->who ? v->who : who, one, other);
+/* What was understood so far. */
+enum { MOST_ROWS = 256, NAME_ROOM = 64 };
+typedef struct understood {
+    const quern_verb *verb;
+    void *words;
+    char given[MOST_ROWS]; /* by row: its place holds an argument of the command line, not one that stood there before */
+} understood;
+
+static int number_of(const quern_verb *v, const option_row *wanted) {
+    int n = 0;
+    for (const option_group *g = v->groups; g->rows; g++)
+        for (const option_row *row = g->rows; row->names; row++, n++)
+            if (row == wanted) return n;
+    return n;
 }
 
-static int keep_text(const quern_verb *v, const option_row *row, const char *argument, const char **place) {
-    if (*place && row->once && strcmp(*place, argument) != 0) return apart(v, *place, argument);
+static const char *who(const quern_verb *v, char room[NAME_ROOM]) {
+    snprintf(room, NAME_ROOM, "quern %s", v->name);
+    return v->who ? v->who : room;
+}
+
+/* Whether the row may have this argument, after the one before, if there was one: it is the last that counts, which is said. */
+static int may_replace(understood *u, const option_row *row, const char *name, const char *before, const char *now) {
+    char room[NAME_ROOM];
+    int n = number_of(u->verb, row), again = n < MOST_ROWS && u->given[n];
+    if (n < MOST_ROWS) u->given[n] = 1;
+    if (!again) return APP_OK;
+    if (row->once && strcmp(before, now) != 0) return app_apart(who(u->verb, room), before, now);
+    app_again(who(u->verb, room), name, before ? before : "", now ? now : "");
+    return APP_OK;
+}
+
+static int keep_text(understood *u, const option_row *row, const char *name, const char *argument, const char **place) {
+    int rc = may_replace(u, row, name, *place, argument);
     *place = argument;
+    return rc;
+}
+
+static int keep_maybe(understood *u, const option_row *row, const char *name, const char *argument, option_maybe *place) {
+    int rc = may_replace(u, row, name, place->argument, argument);
+    *place = (option_maybe){1, argument};
+    return rc;
+}
+
+static int keep_choice(const understood *u, const char *word, option_choice *place) {
+    char room[NAME_ROOM];
+    if (place->name && strcmp(place->name, word) != 0) return app_apart(who(u->verb, room), place->name, word);
+    place->name = word;
     return APP_OK;
 }
 
-static int keep_choice(const quern_verb *v, const char *name, option_choice *place) {
-    if (place->name && strcmp(place->name, name) != 0) return apart(v, place->name, name);
-    place->name = name;
-    return APP_OK;
-}
-
-static int keep_another(const quern_verb *v, const char *name, const char *argument, option_many *place) {
-    if (place->n == OPTION_MANY) return options_wrong(v, "", name, " is given more than 64 times");
+static int keep_another(const understood *u, const char *name, const char *argument, option_many *place) {
+    if (place->n == OPTION_MANY) return options_wrong(u->verb, "more values than there is room for: ", name, "");
     place->at[place->n++] = argument;
     return APP_OK;
 }
 
-static int keep(const quern_verb *v, const option_group *group, const option_row *row, const char *name, const char *argument,
-                void *words) {
-    char *place = (char *)words + group->at + row->at;
+/* `word` is what was written, `name` the part of it before an argument. */
+static int keep(understood *u, const option_group *group, const option_row *row, const char *word, const char *name,
+                const char *argument) {
+    char *place = (char *)u->words + group->at + row->at;
     switch (row->kind) {
     case OPTION_IS_FLAG: *(int *)(void *)place = 1; return APP_OK;
-    case OPTION_IS_TEXT: return keep_text(v, row, argument, (const char **)(void *)place);
-    case OPTION_IS_MAYBE: *(option_maybe *)(void *)place = (option_maybe){1, argument}; return APP_OK;
-    case OPTION_IS_CHOICE: return keep_choice(v, name, (option_choice *)(void *)place);
-    default: return keep_another(v, name, argument, (option_many *)(void *)place);
+    case OPTION_IS_TEXT: return keep_text(u, row, name, argument, (const char **)(void *)place);
+    case OPTION_IS_MAYBE: return keep_maybe(u, row, name, argument, (option_maybe *)(void *)place);
+    case OPTION_IS_CHOICE: return keep_choice(u, word, (option_choice *)(void *)place);
+    default: return keep_another(u, name, argument, (option_many *)(void *)place);
     }
 }
 
@@ -133,26 +167,25 @@ static int takes_argument(const option_row *row) { return row->kind == OPTION_IS
 /* ---- The walk over the words */
 
 /* One option, at argv[*i], and perhaps the word behind it. */
-static int take_option(const quern_verb *v, int argc, char **argv, int *i, void *words) {
+static int take_option(understood *u, int argc, char **argv, int *i) {
     const char *word = argv[*i], *equals = strchr(word, '=');
     size_t length = equals ? (size_t)(equals - word) : strlen(word);
+    char name[NAME_ROOM];
     const option_group *group;
-    const option_row *row = options_find(v, word, length, &group);
-    if (!row) return no_option(v, word, length);
+    const option_row *row = options_find(u->verb, word, length, &group);
+    if (!row) return no_option(u->verb, word, length);
     const char *argument = equals ? equals + 1 : NULL;
-    if (equals && !row->argument) {
-        char name[64];
-        snprintf(name, sizeof name, "%.*s", (int)length, word);
-        return options_wrong(v, "", name, " takes no value");
-    }
+    snprintf(name, sizeof name, "%.*s", (int)length, word);
+    if (equals && !row->argument) return options_wrong(u->verb, "", name, " takes no value");
     if (!equals && takes_argument(row)) {
-        if (*i + 1 >= argc) return options_wrong(v, "", word, " needs something behind it");
+        if (*i + 1 >= argc) return options_wrong(u->verb, "", word, " needs something behind it");
         argument = argv[++*i];
     }
-    return keep(v, group, row, word, argument, words);
+    return keep(u, group, row, word, name, argument);
 }
 
 int options_read(const quern_verb *v, int argc, char **argv, void *words) {
+    understood u = {.verb = v, .words = words};
     int n_words = 0, only_words = 0;
     for (int i = 1; i < argc; i++) {
         int rc = APP_OK;
@@ -160,10 +193,10 @@ int options_read(const quern_verb *v, int argc, char **argv, void *words) {
         if (!only_words && strcmp(argv[i], "--") == 0) {
             only_words = 1;
         } else if (!only_words && argv[i][0] == '-' && argv[i][1]) {
-            rc = take_option(v, argc, argv, &i, words);
+            rc = take_option(&u, argc, argv, &i);
         } else {
             const option_row *row = next_word(v, n_words++, &group);
-            rc = row ? keep(v, group, row, row->names, argv[i], words) : options_wrong(v, "what is ", argv[i], " for");
+            rc = row ? keep(&u, group, row, argv[i], row->names, argv[i]) : options_wrong(v, "what is ", argv[i], " for");
         }
         if (rc != APP_OK) return rc;
     }

@@ -32,7 +32,7 @@ typedef struct option_row {
     const char *standard;             /* its default as C writes it, "0.8f"; NULL: there is none, or the help tells it */
     const char *files;                /* its argument is a file with this ending, "gguf"; "*": any file; "/": a folder */
     const char *(*choices)(int item); /* its argument is one of these, NULL behind the last; shown by completion */
-    int once;                         /* a second one that says something else is an error; without, the last one counts */
+    int once; /* a second one that says something else is an error; without, the last one counts, which is said */
 } option_row;
 
 /* A row of the place `field` in the words `type`; behind the names and the argument: the help, then others by name, as .files = "gguf". */

@@ -136,16 +136,11 @@ static void show_progress(void *user, const char *path, uint64_t done, uint64_t 
 }
 
 void profile_watch(qn_profile_options *options, profile_progress *p) {
-    struct sigaction action;
     memset(p, 0, sizeof *p);
     if (isatty(STDERR_FILENO)) {
         options->progress = show_progress;
         options->progress_user = p;
     }
     options->cancel = &interrupted;
-    memset(&action, 0, sizeof action);
-    action.sa_handler = on_interrupt;
-    action.sa_flags = (int)SA_RESETHAND; /* a second Ctrl-C ends the program */
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    app_catch_end(on_interrupt, (int)SA_RESETHAND); /* a second Ctrl-C ends the program */
 }

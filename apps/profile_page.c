@@ -105,7 +105,8 @@ static int run_html(const quern_verb *self, int argc, char **argv) {
     profile_progress progress;
     int rc = take_words(self, argc, argv, &job);
     if (rc != APP_OK) return rc;
-    if (!job.out && isatty(STDOUT_FILENO)) return profile_wrong("html", "the report needs a file: -o report.html%s", "");
+    if (!job.out && isatty(STDOUT_FILENO))
+        return profile_wrong("html", "a page is nothing for a terminal: -o FILE says where to%s", "");
     profile_watch(&job.options, &progress);
     rc = write_report(&job);
     close_profiles(&job);
@@ -116,8 +117,9 @@ const quern_verb profile_html = {
     .name = "profile html",
     .brief = "write the profiler's page, one file with every view in it",
     .run = run_html,
-    .usage = "FILE|DIR -o report.html [options]",
-    .about = "Writes one self-contained page with every view of every trace in it. It needs no network and no server.",
+    .usage = "FILE|DIR [-o FILE] [options]",
+    .about = "Writes one self-contained page with every view of every trace in it. It needs no network and no server. "
+             "Without -o it goes to standard output, unless that is a terminal.",
     .groups = html_groups,
     .needs = "profiler"};
 
@@ -127,9 +129,7 @@ static int serve_until_stopped(page_job *job) {
     qn_error error = {QN_OK, ""};
     sigset_t waited;
     int number;
-    sigemptyset(&waited);
-    sigaddset(&waited, SIGINT);
-    sigaddset(&waited, SIGTERM);
+    app_end_signals(&waited);
     sigprocmask(SIG_BLOCK, &waited, NULL);
     signal(SIGPIPE, SIG_IGN);
     qn_status status = open_profiles(job, &error);
@@ -142,8 +142,7 @@ static int serve_until_stopped(page_job *job) {
     if (told && isatty(STDERR_FILENO)) fprintf(stderr, "Open that address in a browser; Ctrl-C ends the server.\n");
     while (told && sigwait(&waited, &number) != 0) {}
     profile_interrupt(); /* a view that is being read ends early */
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
+    app_catch_end(SIG_DFL, 0);
     sigprocmask(SIG_UNBLOCK, &waited, NULL); /* and when it waits for a file that does not come, a second Ctrl-C ends all */
     qn_page_server_stop(server);
     return told ? APP_OK : APP_FAILED;

@@ -68,8 +68,7 @@ static int run(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     if (!hold_standard_files()) return APP_FAILED; /* there may be nowhere to say it */
-    signal(SIGXFSZ,
-           SIG_IGN); /* a file that may not grow is an error of its write, which is told; what is half written gets removed */
+    signal(SIGXFSZ, SIG_IGN);                      /* a file at its limit is an error of the write, which is told */
     int rc = run(argc, argv);
     if (fflush(stdout) == 0 && !ferror(stdout)) return rc;
     fprintf(stderr, "quern: standard output could not be written\n");

@@ -49,7 +49,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memcpy(source, data, n);
     if (rest) memcpy(json, zero + 1, rest);
     qn_text context = rest ? (qn_text){json, rest} : (qn_text){CONTEXT, sizeof CONTEXT - 1};
-    qn_chat_limits limits = {.size = sizeof limits, .steps = 200000, .memory = 16 << 20, .output = 1 << 20};
+    qn_chat_limits limits = {.size = sizeof limits, .steps = 200000, .memory = 16 << 20, .output = 1 << 20, .now = 1700000000};
     output first = {0}, second = {0};
     qn_error error = {QN_OK, ""};
     qn_status status = qn_chat_render((qn_text){source, n}, context, &limits, keep, &first, &error);

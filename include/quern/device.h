@@ -15,7 +15,8 @@ enum {
     QN_DEVICE_INT8_DOT = 8u,
     QN_DEVICE_COOPERATIVE = 16u, /* has cooperative matrices */
     QN_DEVICE_TIMESTAMPS = 32u,
-    QN_DEVICE_UNIFIED = 64u /* shares its memory with the host */
+    QN_DEVICE_UNIFIED = 64u,  /* shares its memory with the host */
+    QN_DEVICE_SOFTWARE = 128u /* a driver that computes on the CPU, such as llvmpipe: for tests; the CPU itself is faster */
 };
 
 typedef struct qn_device_info {
@@ -42,10 +43,14 @@ typedef struct qn_device_info {
 QN_API qn_status qn_device_list(qn_device_info *infos, int room, int *count, qn_error *error);
 
 typedef struct qn_device qn_device;
+/* In place of an index: the first of the backend's devices that is no software. UNSUPPORTED, and a sentence, when there is none. */
+enum { QN_DEVICE_FIRST_GPU = -1 };
 /* Opens a device for plans to run on; it belongs to one thread at a time. After QN_DEVICE it is gone: destroy its plans, close it,
  * open it again and make the plans anew. */
 QN_API qn_status qn_device_open(const char *backend, int index, qn_device **device, qn_error *error);
 QN_API void qn_device_close(qn_device *device);
+/* What qn_device_list says of it, without opening it again. */
+QN_API qn_status qn_device_describe(const qn_device *device, qn_device_info *info);
 
 #ifdef __cplusplus
 }

@@ -102,6 +102,7 @@ QN_API qn_status qn_session_load(qn_session *session, int32_t sequence, const ch
 
 /* ---- Text */
 
+/* The sampler is told the prompt and each token that follows: qn_sampler_reset before each new answer it serves. */
 typedef struct qn_generate_options {
     uint32_t size;        /* sizeof(qn_generate_options) */
     int32_t sequence;     /* which of the session's sequences goes on */

@@ -176,6 +176,11 @@ typedef struct qn_sampler qn_sampler;
 QN_API qn_status qn_sampler_create(const qn_sampler_options *options, qn_sampler **sampler, qn_error *error);
 QN_API void qn_sampler_destroy(qn_sampler *sampler);
 
+/* A new answer: the grammar begins at its first byte, and what penalties, dry and mirostat know of the text before is forgotten, so
+ * that a prompt which is accepted whole again counts once. The random numbers go on where they are: a conversation does not draw
+ * the same ones for each answer, and its seed still tells all of it. When it fails, nothing has changed. */
+QN_API qn_status qn_sampler_reset(qn_sampler *sampler, qn_error *error);
+
 /* One token for n logits (n tokens of the vocabulary), which are not changed. INVALID when nothing is left to pick: every
  * logit is -INFINITY or NaN, or the grammar allows no token. */
 QN_API qn_status qn_sampler_pick(qn_sampler *sampler, const float *logits, size_t n, int32_t *id, qn_error *error);
@@ -202,13 +207,14 @@ typedef struct qn_chat_limits { /* 0: the number behind */
     uint64_t steps;  /* 10 million: nodes evaluated, and pieces of 64 bytes that are looked through */
     uint64_t memory; /* 256 MiB */
     uint64_t output; /* 64 MiB */
-    int64_t now;     /* seconds since 1970 for strftime_now, in UTC; templates see no other clock */
+    int64_t now;     /* seconds since 1970 for strftime_now, told as in UTC; 0: this machine's clock at the call, in UTC */
 } qn_chat_limits;
 
 /* Renders a Jinja template (the subset that published chat templates use; docs/text.md lists it). context is a JSON
  * object; its members are the template's variables: {"messages": [{"role": "user", "content": "..."}],
- * "add_generation_prompt": true, "bos_token": "<s>"}. No file, network, environment or clock is in reach of a template. limits
- * may be NULL. write is called with the whole text once, after everything succeeded. INVALID with line and sentence for a
+ * "add_generation_prompt": true, "bos_token": "<s>"}. No file, network or environment is in reach of a template, and of the time only
+ * what strftime_now tells: a template that asks for the date gives the same text on another day only when limits->now says which one.
+ * limits may be NULL. write is called with the whole text once, after everything succeeded. INVALID with line and sentence for a
  * template or context that cannot be rendered; USER with the template's own words when it calls raise_exception. */
 QN_API qn_status qn_chat_render(qn_text chat_template, qn_text context, const qn_chat_limits *limits, qn_text_write_fn write,
                                 void *user, qn_error *error);

@@ -107,7 +107,6 @@ struct qn_program {
 };
 
 void qn_device_destroy(qn_device *device);
-void qn_device_describe(const qn_device *device, qn_device_info *info);
 
 /* QN_OK when the device has a kernel for this step; else QN_UNSUPPORTED and why, or what the guard has against it. Data may be
  * NULL throughout: descriptors are enough. */

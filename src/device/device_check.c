@@ -93,10 +93,13 @@ void qn_device_destroy(qn_device *d) {
     if (d) d->calls->destroy(d);
 }
 
-void qn_device_describe(const qn_device *d, qn_device_info *info) {
+qn_status qn_device_describe(const qn_device *d, qn_device_info *info) {
+    if (!info) return QN_ARGUMENT;
     memset(info, 0, sizeof *info);
     info->size = sizeof *info;
-    if (d) d->calls->describe(d, info);
+    if (!d) return QN_ARGUMENT;
+    d->calls->describe(d, info);
+    return QN_OK;
 }
 
 qn_status qn_device_supports(qn_device *d, const qn_device_step *step, qn_error *error) {

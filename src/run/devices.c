@@ -69,6 +69,21 @@ qn_status qn_device_list(qn_device_info *infos, int room, int *count, qn_error *
     return QN_OK;
 }
 
+/* What the loader lists, without opening any of it: a driver that computes on the CPU takes seconds to be tested. */
+static qn_status find_gpu(int *index, qn_error *error) {
+    qn_error why = {QN_OK, ""};
+    qn_device_info info = {.size = sizeof info};
+    int n = qn_vulkan_count(&why);
+    for (int i = 0; i < n; i++) {
+        if (qn_vulkan_describe(i, &info, &why) != QN_OK) continue;
+        if (info.features & QN_DEVICE_SOFTWARE)
+            qn_error_set(&why, QN_UNSUPPORTED, "there is no GPU here: %s is a driver that computes on the CPU", info.name);
+        else if (info.verdict[0]) qn_error_set(&why, QN_UNSUPPORTED, "%s %s", info.name, info.verdict);
+        else return *index = i, QN_OK;
+    }
+    return qn_error_set(error, why.status == QN_NO_MEMORY ? QN_NO_MEMORY : QN_UNSUPPORTED, "%s", why.text);
+}
+
 qn_status qn_device_open(const char *backend, int index, qn_device **device, qn_error *error) {
     if (!backend || !device) return qn_error_set(error, QN_ARGUMENT, "device: a backend's name and room for a handle are needed");
     *device = NULL;
@@ -76,6 +91,7 @@ qn_status qn_device_open(const char *backend, int index, qn_device **device, qn_
         return qn_error_set(error, QN_UNSUPPORTED,
                             "device: there is no backend '%s' to open; 'vulkan' is one, the CPU needs no opening", backend);
     qn_vulkan_options options = {.index = index};
+    if (index == QN_DEVICE_FIRST_GPU) QN_TRY(find_gpu(&options.index, error));
     return qn_vulkan_open(&options, device, error);
 }
 

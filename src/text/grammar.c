@@ -83,6 +83,14 @@ void qn_text_grammar_destroy(text_grammar *g) {
     qn_heap_free(g);
 }
 
+qn_status qn_text_grammar_restart(text_grammar *g, qn_error *error) {
+    int32_t set = qn_text_run_restart(&g->run);
+    if (set == SET_FAILED) return qn_error_set(error, QN_NO_MEMORY, "no memory for the grammar"); /* its bounds held before */
+    g->set = set;
+    g->ended = 0;
+    return QN_OK;
+}
+
 /* Where a token leads. */
 static int32_t after(text_grammar *g, int32_t id) {
     if (id < 0 || id >= g->t->n_tokens) return SET_DEAD;

@@ -313,6 +313,12 @@ static int32_t finish(run *r) {
     return set;
 }
 
+static int32_t root_set(run *r) {
+    begin(r->scratch);
+    meet(r->scratch, r->net->rules.at[0].start, ROOT_FRAME);
+    return finish(r);
+}
+
 int32_t qn_text_run_start(run *r, const network *net) {
     memset(r, 0, sizeof *r);
     r->net = net;
@@ -325,9 +331,17 @@ int32_t qn_text_run_start(run *r, const network *net) {
     if (!c->local_of || !QN_VEC_ROOM(&r->arena, &r->sets, 1)) return SET_FAILED;
     r->sets.at[r->sets.n++] = (run_set){0}; /* SET_DEAD */
     if (enter_frame(r, NULL, 0, mix(1), 1) != ROOT_FRAME) return SET_FAILED;
-    begin(c);
-    meet(c, net->rules.at[0].start, ROOT_FRAME);
-    return finish(r);
+    return root_set(r);
+}
+
+int32_t qn_text_run_restart(run *r) {
+    if (r->sets.n < TIDY_SETS && r->pool.n < TIDY_POOL) return root_set(r);
+    run fresh;
+    int32_t start = qn_text_run_start(&fresh, r->net);
+    run *unused = start == SET_FAILED ? &fresh : r;
+    qn_text_run_free(unused);
+    if (start != SET_FAILED) *r = fresh;
+    return start;
 }
 
 void qn_text_run_free(run *r) {

@@ -117,6 +117,8 @@ typedef struct run {
 
 /* The set at the start of root; SET_FAILED: no memory. */
 int32_t qn_text_run_start(run *r, const network *net);
+/* The same again; what is known of the sets is kept until much has gathered. After SET_FAILED the sets are those there were. */
+int32_t qn_text_run_restart(run *r);
 void qn_text_run_free(run *r);
 /* The set after a byte, SET_DEAD when it cannot come here, SET_FAILED when there is no memory or the sets grow out of all
  * bounds. */

@@ -114,7 +114,7 @@ qn_status qn_sampler_create(const qn_sampler_options *options, qn_sampler **samp
     if (!s) return qn_error_set(error, QN_NO_MEMORY, "no memory for the sampler");
     s->o = o;
     s->rand.state = o.seed;
-    s->mirostat_mu = 2 * (double)o.mirostat_tau;
+    qn_text_sample_forget(s);
     status = set_order(s, o.order, error);
     if (status == QN_OK) status = copy_bias(s, error);
     if (status == QN_OK) status = copy_breakers(s, error);
@@ -144,6 +144,13 @@ void qn_sampler_destroy(qn_sampler *s) {
     qn_heap_free(s->repeats);
     qn_heap_free(s->tail);
     qn_heap_free(s);
+}
+
+qn_status qn_sampler_reset(qn_sampler *s, qn_error *error) {
+    if (!s) return qn_error_set(error, QN_ARGUMENT, "qn_sampler_reset needs a sampler");
+    qn_status status = s->grammar ? qn_text_grammar_restart(s->grammar, error) : QN_OK;
+    if (status == QN_OK) qn_text_sample_forget(s);
+    return status;
 }
 
 /* Candidates with finite logits, in the order of their ids. */

@@ -54,6 +54,7 @@ extern const sample_stage qn_text_sample_stages[];
 extern const size_t qn_text_n_sample_stages;
 
 /* sampler_history.c */
+void qn_text_sample_forget(qn_sampler *s); /* all of the text, and where mirostat had come to by it */
 qn_status qn_text_sample_remember(qn_sampler *s, int32_t id, qn_error *error);
 int qn_text_sample_ids(qn_sampler *s, size_t n);            /* room for ids below n; 0: no memory */
 size_t qn_text_sample_window(int32_t last_n);               /* tokens to look back; -1 is the most there is room for */

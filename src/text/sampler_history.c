@@ -21,6 +21,12 @@ int qn_text_sample_ids(qn_sampler *s, size_t n) {
     return 1;
 }
 
+void qn_text_sample_forget(qn_sampler *s) {
+    s->n_history = s->n_tail = s->since_breaker = 0;
+    if (s->ids_room) memset(s->counts, 0, s->ids_room * sizeof *s->counts); /* dry leaves `repeats` clean */
+    s->mirostat_mu = 2 * (double)s->o.mirostat_tau;
+}
+
 /* At least the longest window is kept; twice that, so that moving it down is rare. */
 static int make_room(qn_sampler *s) {
     size_t window = qn_text_sample_window(s->o.repeat_last_n), dry = qn_text_sample_window(s->o.dry_penalty_last_n);

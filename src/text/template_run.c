@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "text/json_dom.h"
 
 enum { STEPS = 10 * 1000 * 1000, MEMORY = 256 << 20, OUTPUT = 64 << 20, DEPTH = 256, MOST_TEMPLATE = 4 << 20 };
@@ -268,7 +269,7 @@ qn_status qn_chat_render(qn_text chat_template, qn_text context, const qn_chat_l
     t.most_steps = limits && limits->steps ? limits->steps : STEPS;
     t.most_output = limits && limits->output ? limits->output : OUTPUT;
     t.most_depth = limits && limits->depth ? limits->depth : DEPTH;
-    t.now = limits ? limits->now : 0;
+    t.now = limits && limits->now ? limits->now : (int64_t)(qn_clock_wall() / 1000000000);
     qn_arena_init(&t.arena, limits && limits->memory ? (size_t)limits->memory : MEMORY);
     tpl_frame globals = {.outer = NULL};
     t.frame = &globals;

@@ -241,6 +241,7 @@ static void find_properties(qn_vk_instance *in, qn_vk_facts *f) {
     VkPhysicalDeviceProperties2 p = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &v11};
     in->vk.GetPhysicalDeviceProperties2(f->handle, &p);
     f->properties = p.properties;
+    if (p.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU) f->info.features |= QN_DEVICE_SOFTWARE;
     f->max_allocation = v11.maxMemoryAllocationSize;
     f->info.subgroup = v11.subgroupSize;
     f->info.api_version = p.properties.apiVersion;

@@ -117,8 +117,7 @@ static qn_status open_device(qn_vk_device *d, const qn_vulkan_options *o, qn_err
     QN_TRY(qn_vk_instance_create(o->flags, &d->instance, error));
     QN_TRY(qn_vk_instance_facts(d->instance, o->index, &d->facts, error));
     QN_TRY(qn_vk_device_make(d, error));
-    if (d->facts.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU && !(o->flags & QN_VULKAN_EVERY_KERNEL))
-        d->distrusted = QN_VULKAN_COOP;
+    if (d->facts.info.features & QN_DEVICE_SOFTWARE && !(o->flags & QN_VULKAN_EVERY_KERNEL)) d->distrusted = QN_VULKAN_COOP;
     QN_TRY(qn_vk_cache_open(d, o->cache, error));
     if (o->flags & QN_VULKAN_NO_SELF_TEST) {
         snprintf(d->facts.info.verdict, sizeof d->facts.info.verdict, "not tested");

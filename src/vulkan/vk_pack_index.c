@@ -85,7 +85,7 @@ static qn_status fill_block(qn_vk_pack *p, const slices *x, index_block *b) {
 /* Every index looks at all others, which a device with many lanes does for longer lists than one that is a CPU. */
 static qn_status check_length(qn_vk_pack *p, uint32_t updates) {
     enum { MOST = 1 << 18, MOST_ON_CPU = 1024 };
-    int on_cpu = p->device->facts.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
+    int on_cpu = (p->device->facts.info.features & QN_DEVICE_SOFTWARE) != 0;
     return updates > (on_cpu ? MOST_ON_CPU : MOST) ? qn_vk_refuse(p, "no kernel for so many indices") : QN_OK;
 }
 

@@ -252,8 +252,89 @@ def a_limit_of_file_sizes_kills(folder):
     expect(done.returncode == 1 and "standard output could not be written" in done.stderr, f"ops: {done.returncode} {done.stderr!r}")
 
 
+def a_closed_terminal_leaves_temporary_files(folder):
+    """SIGHUP, which comes twice when a terminal is closed, ends a verb as Ctrl-C does: what is half written is removed."""
+    deep, out, top, page = (os.path.join(folder, name) for name in ("deep.gguf", "out.gguf", "hf", "out.html"))
+    model(deep, [f"blk.{i}.ffn_up.weight" for i in range(2000)])
+    hugging_face(top, 400)
+    runs = os.path.join(folder, "runs")
+    os.mkdir(runs)
+    events = [{"ph": "X", "cat": "cpu_op", "name": f"op{i % 50}", "pid": 1, "tid": 1, "ts": i, "dur": 1} for i in range(4000)]
+    for worker in range(20):
+        with open(os.path.join(runs, f"w{worker}.pt.trace.json"), "w", encoding="utf-8") as file:
+            json.dump({"traceEvents": events}, file)
+    there = sorted(os.listdir(folder))
+    for words in (("quantize", "-v", deep, out, "Q8_0"), ("convert", top, out, "-t", "1"), ("profile", "html", runs, "-o", page)):
+        for ignored in (False, True):
+            def before(ignored=ignored):
+                usual_signals()
+                if ignored:  # as nohup does
+                    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+            reader, writer = os.pipe()
+            fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+            main, side = os.openpty()
+            going = start(*words, stdout=writer, stderr=side, preexec_fn=before)
+            os.close(writer)
+            os.close(side)
+            expect(until(lambda: going.poll() is not None or sorted(os.listdir(folder)) != there), f"{words}: nothing is written")
+            time.sleep(0.05)
+            going.send_signal(signal.SIGHUP)
+            time.sleep(0.05)
+            going.send_signal(signal.SIGHUP)
+            drained = b""
+            while True:  # what is said goes somewhere, until all ends of both are closed
+                ready = select.select([reader, main], [], [], 60)[0]
+                try:
+                    piece = b"".join(os.read(fd, 65536) for fd in ready)
+                except OSError:  # a terminal without programs
+                    piece = b""
+                drained += piece
+                if not piece:
+                    break
+            os.close(reader)
+            os.close(main)
+            code = going.wait(timeout=60)
+            expect(code == (0 if ignored else 130), f"{words}, SIGHUP {'ignored' if ignored else 'sent'}: exit code {code}: {drained[-200:]!r}")
+            made = [os.path.basename(words[-2] if words[0] == "quantize" else out if words[0] == "convert" else page)] if ignored else []
+            left = sorted(os.listdir(folder))
+            expect(left == sorted(there + made), f"{words}, SIGHUP {'ignored' if ignored else 'sent'}: there is {left}")
+            for name in set(left) - set(there):
+                os.remove(os.path.join(folder, name))
+    server = start("profile", "serve", runs, "--port", "0")
+    if server.stdout.readline():
+        server.send_signal(signal.SIGHUP)
+        expect(server.wait(timeout=60) == 0, f"serve: exit code {server.returncode}")
+        server.communicate()
+    else:
+        expect(b"built without libmicrohttpd" in server.communicate()[1], "serve says nothing")
+
+
+def a_page_is_poured_into_a_terminal(folder):
+    """profile html without -o needs a file when it would write to a terminal, and says which option names it; pipes are fine."""
+    trace = os.path.join(folder, "w.pt.trace.json")
+    with open(trace, "w", encoding="utf-8") as file:
+        json.dump({"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1}]}, file)
+    for path in (trace, folder):
+        main, side = os.openpty()
+        going = start("profile", "html", path, stdin=side, stdout=side)
+        os.close(side)
+        shown = b""
+        try:
+            while piece := os.read(main, 65536):
+                shown += piece
+        except OSError:  # nobody is left who could write to it
+            pass
+        os.close(main)
+        said = going.communicate()[1].decode()
+        expect(going.returncode == 2 and shown == b"", f"html to a terminal: {going.returncode} {shown[:80]!r}")
+        expect(said.startswith("quern profile html: ") and "-o FILE" in said and said.count("\n") == 1, f"html to a terminal: {said!r}")
+        expect(run("profile", "html", path).stdout.startswith("<!doctype html>"), "html into a pipe")
+
+
 with tempfile.TemporaryDirectory() as made_here:
-    for test in (model_files_cannot_be_had_without_a_map, a_model_that_gets_shorter_ends_a_conversation, a_limit_of_file_sizes_kills):
+    for test in (model_files_cannot_be_had_without_a_map, a_model_that_gets_shorter_ends_a_conversation, a_limit_of_file_sizes_kills,
+                 a_closed_terminal_leaves_temporary_files, a_page_is_poured_into_a_terminal):
         place = os.path.join(made_here, test.__name__)
         os.mkdir(place)
         test(place)

@@ -382,6 +382,37 @@ static void samplers_follow_grammars(void **state) {
     qn_tokenizer_destroy(t);
 }
 
+/* Each reset lets the whole text be written again: after one that ended, one cut short, and one so long that places were tidied. */
+static void a_reset_sampler_begins_its_grammar_anew(void **state) {
+    (void)state;
+    qn_tokenizer *t = small_vocab(WORDS, N_WORDS);
+    const char grammar[] = "root ::= (\"a\" \"b\"){0,9000} \"c\"";
+    qn_text text = {grammar, sizeof grammar - 1};
+    qn_sampler_options o = qn_sampler_options_default();
+    o.grammar_kind = QN_GRAMMAR_GBNF;
+    o.grammar = &text;
+    o.tokenizer = t;
+    qn_sampler *s = NULL;
+    qn_error error = {QN_OK, ""};
+    assert_int_equal(qn_sampler_create(&o, &s, &error), QN_OK);
+    static const int PAIRS[] = {0, 3, 9000, 2, 5000, 1, 9000};
+    for (size_t i = 0; i < sizeof PAIRS / sizeof *PAIRS; i++) {
+        for (int k = 0; k < PAIRS[i]; k++) {
+            assert_int_equal(qn_sampler_accept(s, SMALL_BYTES + 'a', 0, &error), QN_OK);
+            assert_int_equal(qn_sampler_accept(s, SMALL_BYTES + 'b', 0, &error), QN_OK);
+        }
+        if (i % 2 == 0) {
+            assert_int_equal(qn_sampler_accept(s, SMALL_BYTES + 'c', 0, &error), QN_OK);
+            assert_int_equal(qn_sampler_accept(s, SMALL_END, 0, &error), QN_OK);
+            assert_int_equal(qn_sampler_accept(s, SMALL_BYTES + 'a', 0, &error), QN_INVALID); /* it stands at its end */
+        }
+        assert_int_equal(qn_sampler_reset(s, &error), QN_OK);
+        assert_int_equal(qn_sampler_accept(s, SMALL_BYTES + 'b', 0, &error), QN_INVALID); /* and now at its beginning */
+    }
+    qn_sampler_destroy(s);
+    qn_tokenizer_destroy(t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(grammars_accept_what_they_say),
                                        cmocka_unit_test(faults_name_their_place),
@@ -389,6 +420,7 @@ int main(void) {
                                        cmocka_unit_test(ambiguity_does_not_double),
                                        cmocka_unit_test(masks_agree_with_tokens_one_by_one),
                                        cmocka_unit_test(long_runs_are_tidied),
-                                       cmocka_unit_test(samplers_follow_grammars)};
+                                       cmocka_unit_test(samplers_follow_grammars),
+                                       cmocka_unit_test(a_reset_sampler_begins_its_grammar_anew)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

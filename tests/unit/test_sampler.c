@@ -443,6 +443,54 @@ static void biases_come_first(void **state) {
     qn_sampler_destroy(s);
 }
 
+/* Everything but the random numbers is as new: history of each kind, the last bytes for the breakers, mirostat's aim. */
+static void a_reset_sampler_forgets_all_but_its_random_numbers(void **state) {
+    (void)state;
+    qn_tokenizer *t = small_vocab(NULL, 0);
+    static float logits[SMALL_WORDS];
+    qn_error error;
+    for (int i = 0; i < SMALL_WORDS; i++) logits[i] = (float)(i * 37 % 50) * 0.1f;
+    for (int mirostat = 0; mirostat <= 2; mirostat += 2) {
+        static qn_candidate left[2][SMALL_WORDS];
+        int32_t ids[2];
+        size_t n[2];
+        qn_sampler_options o = plain();
+        o.seed = 9;
+        o.repeat_penalty = 1.5f;
+        o.presence_penalty = 0.5f;
+        o.dry_multiplier = 1;
+        o.dry_allowed_length = 1;
+        o.dry_breakers = &(qn_text){"<<", 2};
+        o.n_dry_breakers = 1;
+        o.mirostat = mirostat;
+        o.tokenizer = t;
+        qn_sampler *used = make(&o), *fresh = make(&o);
+        for (int i = 0; i < 300; i++) { /* far enough for what was said before to count now */
+            assert_int_equal(qn_sampler_pick(used, logits, SMALL_WORDS, &ids[0], &error), QN_OK);
+            follow(used, &(int32_t){SMALL_BYTES + "abca"[i % 4]}, 1);
+        }
+        assert_true(used->n_tail > 0 && used->since_breaker == 300);
+        assert_int_equal(qn_sampler_reset(used, &error), QN_OK);
+        assert_true(used->rand.state != fresh->rand.state);
+        fresh->rand = used->rand;
+        for (int i = 0; i < 40; i++) {
+            qn_sampler *both[2] = {used, fresh};
+            for (int k = 0; k < 2; k++) {
+                assert_int_equal(qn_sampler_pick(both[k], logits, SMALL_WORDS, &ids[k], &error), QN_OK);
+                n[k] = qn_sampler_candidates(both[k], left[k], SMALL_WORDS);
+                follow(both[k], &ids[k], 1);
+            }
+            assert_int_equal(ids[0], ids[1]);
+            assert_int_equal(n[0], n[1]);
+            assert_memory_equal(left[0], left[1], n[0] * sizeof *left[0]);
+        }
+        qn_sampler_destroy(used);
+        qn_sampler_destroy(fresh);
+    }
+    assert_int_equal(qn_sampler_reset(NULL, &error), QN_ARGUMENT);
+    qn_tokenizer_destroy(t);
+}
+
 static void our_exp_and_log_are_near_the_library(void **state) {
     (void)state;
     qn_rand rand = {5};
@@ -467,6 +515,7 @@ int main(void) {
                                        cmocka_unit_test(draws_follow_the_probabilities),
                                        cmocka_unit_test(a_seed_means_the_same_tokens_everywhere),
                                        cmocka_unit_test(mirostat_keeps_near_its_aim),
+                                       cmocka_unit_test(a_reset_sampler_forgets_all_but_its_random_numbers),
                                        cmocka_unit_test(order_is_as_told),
                                        cmocka_unit_test(odd_numbers_are_survived_or_refused),
                                        cmocka_unit_test(biases_come_first),

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "libraries.h"
 #include "text/json_dom.h"
@@ -180,9 +181,36 @@ static void limits_are_obeyed(void **state) {
     assert_int_not_equal(render("{{ 1 }}", "{}", &limits, &o, &error), QN_OK);
 }
 
+/* Models that are told the date were told that it is 1970. */
+static void today_is_not_1970(void **state) {
+    (void)state;
+    static output o;
+    qn_error error;
+    qn_chat_limits limits = {.size = sizeof limits};
+    const char *day = "{{ strftime_now('%d %b %Y %H:%M:%S') }}";
+    for (int given = 0; given < 2; given++) {
+        char before[32], after[32];
+        time_t now = time(NULL);
+        struct tm tm;
+        assert_non_null(gmtime_r(&now, &tm));
+        strftime(before, sizeof before, "%Y-%m-%d %H:%M:%S", &tm);
+        assert_int_equal(render("{{ strftime_now('%Y-%m-%d %H:%M:%S') }}", "{}", given ? &limits : NULL, &o, &error), QN_OK);
+        now = time(NULL);
+        assert_non_null(gmtime_r(&now, &tm));
+        strftime(after, sizeof after, "%Y-%m-%d %H:%M:%S", &tm);
+        if (strcmp(before, o.text) > 0 || strcmp(o.text, after) > 0) fail_msg("%s, %s, %s", before, o.text, after);
+    }
+    limits.now = 1700000000; /* and who gives a time has the same text on every day */
+    assert_int_equal(render(day, "{}", &limits, &o, &error), QN_OK);
+    assert_string_equal(o.text, "14 Nov 2023 22:13:20");
+    limits.now = 1;
+    assert_int_equal(render(day, "{}", &limits, &o, &error), QN_OK);
+    assert_string_equal(o.text, "01 Jan 1970 00:00:01");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(templates_give_what_jinja2_gives),
                                        cmocka_unit_test(faults_name_line_and_reason), cmocka_unit_test(nothing_runs_away),
-                                       cmocka_unit_test(limits_are_obeyed)};
+                                       cmocka_unit_test(limits_are_obeyed), cmocka_unit_test(today_is_not_1970)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
