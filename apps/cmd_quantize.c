@@ -1,9 +1,9 @@
 /* quern quantize: a model in smaller numbers. */
+#include "convert_parts.h"
 #include "lm.h"
-#include "quantize.h"
 
 typedef struct job {
-    const char *in, *out, *matrix_path;
+    const char *in, *out, *type, *matrix_path;
     quantize_model model;
     quantize_matrix *matrix;
     qn_file *file;
@@ -126,13 +126,23 @@ static qn_status write_tensor(job *j, uint64_t i) {
     return model_write(j->writer, j->pool, &item, &j->bytes_out, j->total, &j->error);
 }
 
+/* What else makes a GGUF of this type from what was named. */
+static int refuse(job *j, qn_file_format format) {
+    if (format != QN_FILE_SAFETENSORS) qn_error_set(&j->error, QN_UNSUPPORTED, "%s: this is JSON, not GGUF", j->in);
+    else if (convert_has_config(j->in))
+        qn_error_set(&j->error, QN_UNSUPPORTED, "%s: these are safetensors, not GGUF; 'quern convert %s %s --type %s' takes them",
+                     j->in, j->in, j->out, j->type);
+    else
+        qn_error_set(&j->error, QN_UNSUPPORTED,
+                     "%s: these are safetensors without config.json, of which no GGUF can be made; 'quern inspect' lists them",
+                     j->in);
+    return APP_FAILED;
+}
+
 static int run(job *j) {
     qn_file_info info = {.size = sizeof info};
     qn_file_describe(j->file, &info);
-    if (info.format != QN_FILE_GGUF) {
-        qn_error_set(&j->error, QN_UNSUPPORTED, "%s: this is not GGUF; 'quern convert' makes GGUF of safetensors", j->in);
-        return APP_FAILED;
-    }
+    if (info.format != QN_FILE_GGUF) return refuse(j, info.format);
     j->n = info.n_tensors;
     j->chosen = calloc(j->n ? j->n : 1, sizeof *j->chosen);
     if (!j->chosen) return qn_error_set(&j->error, QN_NO_MEMORY, "no memory"), APP_FAILED;
@@ -244,6 +254,7 @@ static int understand(const quern_verb *self, const quantize_words *w, job *j) {
     }
     j->in = w->in;
     j->out = w->out;
+    j->type = w->type;
     j->matrix_path = w->matrix;
     j->verbose = w->verbose;
     j->no_map = w->no_map;

@@ -246,7 +246,7 @@ static int run(const options *o) {
     clock_gettime(CLOCK_MONOTONIC, &from);
     int good = prepare(&r, o, device, pool) && train(&r, o);
     clock_gettime(CLOCK_MONOTONIC, &to);
-    if (app_profile_end(&r.profile) != APP_OK) good = 0; /* testing is no part of the last step */
+    int recorded = app_profile_end(&r.profile) == APP_OK; /* testing is no part of the last step */
     good = good && test(&r, &percent, &hash);
     if (good)
         printf("accuracy %.2f %% of %u test images after %ld step%s; weights %016llx; %.1f s\n", percent, r.check.n, r.t,
@@ -260,7 +260,7 @@ static int run(const options *o) {
         fprintf(stderr, "quern train: %.2f %% is below the %.2f %% asked for\n", percent, o->require);
         good = 0;
     }
-    return good ? APP_OK : APP_FAILED;
+    return good && recorded ? APP_OK : APP_FAILED;
 }
 
 static int take_real(const char *flag, const char *word, double *to) {
@@ -317,7 +317,9 @@ static const option_row stories_rows[] = {
            "the largest learning rate (default 0.003); it rises for a twentieth of the steps, then falls as a cosine"),
     OPTION(train_words, from, "--from", "FILE",
            "go on from the weights of a file that an earlier -o wrote, with the tales of another seed", .files = "gguf"),
-    OPTION(train_words, out, "-o", "FILE.gguf", "write the model in f32, and check that the file has the same loss",
+    OPTION(train_words, out, "-o", "FILE.gguf",
+           "write the model in f32, and check that the file has the same loss before it takes the name; after Ctrl-C, what there "
+           "is is written to FILE.step-N.gguf, from which --from goes on",
            .files = "gguf"),
     OPTION(train_words, curve, "--curve", "FILE", "write the loss of every 20 steps, as CSV", .files = "csv"),
     OPTION(train_words, tell, "--tell", "N", "only print N tales of the grammar"),

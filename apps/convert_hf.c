@@ -1,6 +1,7 @@
 /* Hugging Face folders: config.json says what the model is, safetensors hold it. The tables are in convert_hf.def. */
 #include <ctype.h>
 #include <math.h>
+#include <unistd.h>
 
 #include "convert_hf.h"
 
@@ -11,6 +12,19 @@ enum { PATH_ROOM = 4096, MOST_WIDTH = 1 << 20 }; /* wider models are not read ei
 char *convert_path(char path[4096], const char *folder, const char *name) {
     int n = snprintf(path, PATH_ROOM, "%s/%s", folder, name);
     return n > 0 && n < PATH_ROOM ? path : NULL;
+}
+
+void convert_folder(const char *in, char folder[4096]) {
+    const char *slash = strrchr(in, '/');
+    if (strstr(slash ? slash : in, ".safetensors"))
+        snprintf(folder, PATH_ROOM, "%.*s", slash ? (int)(slash - in) : 1, slash ? in : ".");
+    else snprintf(folder, PATH_ROOM, "%s", in);
+}
+
+int convert_has_config(const char *in) {
+    char folder[PATH_ROOM], path[PATH_ROOM];
+    convert_folder(in, folder);
+    return convert_path(path, folder, "config.json") && access(path, F_OK) == 0;
 }
 
 int convert_config(const qn_file *config, const char *places, qn_file_value *v) {
@@ -323,18 +337,22 @@ static qn_status read_numbers(conversion *c, convert_hf *f) {
 qn_status convert_hf_open(conversion *c, convert_hf **source) {
     char folder[PATH_ROOM], path[PATH_ROOM];
     convert_hf *f = *source = calloc(1, sizeof *f);
-    const char *slash = strrchr(c->in, '/');
     if (!f) return qn_error_set(&c->error, QN_NO_MEMORY, "no memory");
     if (model_open_file(c->in, c->no_map, &f->weights, &c->error) != QN_OK) return c->error.status;
     qn_file_info info = {.size = sizeof info};
     qn_file_describe(f->weights, &info);
     if (info.format != QN_FILE_SAFETENSORS)
-        return qn_error_set(&c->error, QN_UNSUPPORTED, "%s: this is neither safetensors nor a .bin of llama2.c", c->in);
-    f->most_parts = 3 * info.n_tensors;           /* one holds queries, keys and values at most */
-    snprintf(folder, sizeof folder, "%s", c->in); /* of a file, the folder it is in */
-    if (strstr(slash ? slash : c->in, ".safetensors"))
-        snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - c->in) : 1, slash ? c->in : ".");
+        return qn_error_set(&c->error, QN_UNSUPPORTED, "%s: %s", c->in,
+                            info.format == QN_FILE_GGUF ? "this is GGUF already; 'quern quantize' changes the type of its weights"
+                                                        : "this is JSON; name the folder it is in, or the safetensors");
+    f->most_parts = 3 * info.n_tensors; /* one holds queries, keys and values at most */
+    convert_folder(c->in, folder);
     if (!convert_path(path, folder, "config.json")) return qn_error_set(&c->error, QN_IO, "%s: the path is too long", c->in);
+    if (!convert_has_config(c->in))
+        return qn_error_set(&c->error, QN_IO,
+                            "%s is missing, which says what model these tensors are: no GGUF can be made of them, but "
+                            "'quern inspect' lists them and qn_file_open reads them",
+                            path);
     if (model_open_file(path, c->no_map, &f->config, &c->error) != QN_OK) return c->error.status;
     qn_status status = find_architecture(c, f);
     if (status == QN_OK) status = refuse(c, f);

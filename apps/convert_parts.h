@@ -88,6 +88,9 @@ typedef struct convert_hf convert_hf;
 qn_status convert_hf_open(conversion *c, convert_hf **source);
 void convert_hf_close(convert_hf *source);
 
+/* The folder where the parts of a Hugging Face model lie: IN, or the one its file is in. And whether config.json is among them. */
+void convert_folder(const char *in, char folder[4096]);
+int convert_has_config(const char *in);
 /* A number at the first of some places ("a|b.c") of a JSON document that has one; 0 when none has. Strings and lists do not count. */
 int convert_config(const qn_file *config, const char *places, qn_file_value *value);
 /* FOLDER/NAME in `path`; NULL when that is too long. */

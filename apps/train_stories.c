@@ -1,9 +1,14 @@
 /* quern train --example stories: a small language model, from nothing but a seed to a GGUF file. */
+#define _XOPEN_SOURCE 700 /* realpath */
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <quern/plan.h>
 
@@ -15,7 +20,14 @@
 #include "train_params.h"
 #include "train_stories.h"
 
-enum { ROWS = STORY_BATCH * STORY_CONTEXT, EVERY = 20, CHECKS = 4, ONE = STORY_CONTEXT + 1, CHECK_SEED = 1000003 };
+enum {
+    ROWS = STORY_BATCH * STORY_CONTEXT,
+    EVERY = 20,
+    CHECKS = 4,
+    ONE = STORY_CONTEXT + 1,
+    CHECK_SEED = 1000003,
+    NAME_ROOM = PATH_MAX
+};
 
 typedef struct options {
     const char *out, *curve, *profile, *from;
@@ -33,6 +45,8 @@ typedef struct trainer {
     uint64_t tales; /* where the stream of tales is */
     int32_t ids[STORY_BATCH * ONE], check[CHECKS * STORY_BATCH * ONE];
     FILE *curve;
+    int64_t done; /* steps */
+    int lost;     /* a file beside the model could not be written, which has been said */
 } trainer;
 
 /* ---- Params */
@@ -111,25 +125,45 @@ static int run_loss(qn_plan *plan, qn_context *context, double *loss) {
 
 static int one_step(trainer *r, const options *o, int64_t step, double *loss) {
     qn_error error = {QN_OK, ""};
-    if (qn_record_step(r->context, &error) != QN_OK) return train_fail("recording", error.text);
+    if (!r->lost && qn_record_step(r->context, &error) != QN_OK) r->lost = !train_fail("recording", error.text);
     qn_record_loader_begin(r->context, "stories");
     int good = fill(r, &r->tales, r->ids, STORY_BATCH) && set_batch(r->step, r->ids);
     qn_record_loader_end(r->context);
     return good && set_hyper(r, o, step) && run_loss(r->step, r->context, loss);
 }
 
+/* The curve is the least of it: where it cannot be written it ends, and the training goes on. */
+static void write_curve(trainer *r, const options *o, int64_t step, double loss) {
+    if (!r->curve) return;
+    if (fprintf(r->curve, "%lld,%.6f,%.4f\n", (long long)step, rate_at(o, step), loss) >= 0 && fflush(r->curve) == 0) return;
+    fprintf(stderr, "quern train: %s ends before step %lld: %s; the training goes on\n", o->curve, (long long)step,
+            strerror(errno));
+    r->lost = 1;
+    fclose(r->curve);
+    r->curve = NULL;
+}
+
+/* After Ctrl-C: whether there is something to write. */
+static int stop(const trainer *r, const options *o) {
+    fprintf(stderr, "quern train: stopped after %lld of %lld step%s; %s\n", (long long)r->done, (long long)o->steps,
+            app_s(o->steps),
+            !o->out    ? "without -o no model is written"
+            : !r->done ? "no model is written"
+                       : "the model as it is now is written under another name");
+    return o->out && r->done;
+}
+
 static int train(trainer *r, const options *o) {
     double sum = 0, loss = 0;
     int64_t from = 0;
     for (int64_t step = 1; step <= o->steps; step++) {
-        if (*model_stopped()) return train_fail("training", "stopped; nothing was written");
+        if (*model_stopped()) return stop(r, o);
         if (!one_step(r, o, step, &loss)) return 0;
+        r->done = step;
         sum += loss;
         if (step % EVERY && step != o->steps) continue;
         sum /= (double)(step - from);
-        if (r->curve &&
-            (fprintf(r->curve, "%lld,%.6f,%.4f\n", (long long)step, rate_at(o, step), sum) < 0 || fflush(r->curve) != 0))
-            return train_fail(o->curve, "could not be written");
+        write_curve(r, o, step, sum);
         if (step % (10 * EVERY) == 0 || step == o->steps) fprintf(stderr, "step %lld: loss %.4f\n", (long long)step, sum);
         from = step;
         sum = 0;
@@ -150,22 +184,13 @@ static int test(trainer *r, double *loss, uint64_t *hash) {
     return 1;
 }
 
-static int export(trainer *r, const options *o, double loss) {
-    double again;
-    if (!o->out) return 1;
-    if (!story_export(o->out, r->train, r->step, &r->words)) return 0;
-    if (!story_file_loss(o->out, r->context, r->check, CHECKS * STORY_BATCH, &again)) return 0;
-    printf("%s: loss %.5f when opened as a model, %.5f by the graph that was trained\n", o->out, again, loss);
-    return fabs(again - loss) < 1e-4 || train_fail(o->out, "the file is not the model that was trained");
-}
-
 /* ---- The command */
 
 static int build(net **n, int64_t words, int with_steps, qn_plan **plan) {
     return (*n = train_net()) && train_plan(*n, net_stories(*n, words, with_steps), NULL, plan);
 }
 
-/* Whether the model can be written there: better known before the training than behind it. */
+/* Whether a model can be written there: better known before the training than behind it. */
 static int can_write(const char *path) {
     qn_writer *writer;
     qn_error error;
@@ -175,13 +200,43 @@ static int can_write(const char *path) {
     return 1;
 }
 
+/* NAME.gguf as NAME.WORD-N.gguf. */
+static int name_beside(const char *path, const char *word, long long n, char name[NAME_ROOM]) {
+    size_t stem = strlen(path);
+    if (stem > 5 && strcmp(path + stem - 5, ".gguf") == 0) stem -= 5;
+    return snprintf(name, NAME_ROOM, "%.*s.%s-%lld%s", (int)stem, path, word, n, path + stem) < NAME_ROOM ||
+           train_fail(path, "the path is too long");
+}
+
+/* The file that was made gets the name when it has been opened and found to be what was trained, and stays where it is when it could
+ * not be: it took long to make, and what has the name may be good. */
+static int check_and_name(trainer *r, const char *made, const char *name, const double *loss) {
+    double again;
+    int good = loss && story_file_loss(made, r->context, r->check, CHECKS * STORY_BATCH, &again);
+    if (good && !(fabs(again - *loss) < 1e-4)) good = train_fail(made, "the file is not the model that was trained");
+    if (good && rename(made, name) != 0) good = train_fail(name, strerror(errno));
+    if (good) printf("%s: loss %.5f when opened as a model, %.5f by the graph that was trained\n", name, again, *loss);
+    else fprintf(stderr, "quern train: the new model is kept as %s, and %s is as it was\n", made, name);
+    return good;
+}
+
+/* Only a whole training gives the name that was asked for. loss: NULL when nobody knows it. */
+static int export(trainer *r, const options *o, const double *loss) {
+    char real[NAME_ROOM], made[NAME_ROOM], part[NAME_ROOM];
+    if (!o->out) return 1;
+    if (!can_write(o->out)) return 0;
+    struct stat link; /* which stays, and leads to the model */
+    const char *name = lstat(o->out, &link) == 0 && S_ISLNK(link.st_mode) && realpath(o->out, real) ? real : o->out;
+    if (!name_beside(name, "new", (long long)getpid(), made) || !name_beside(name, "step", (long long)r->done, part)) return 0;
+    return story_export(made, r->train, r->step, &r->words) && check_and_name(r, made, r->done < o->steps ? part : name, loss);
+}
+
 /* Last of all: what was there is lost from here on. */
 static int begin_curve(trainer *r, const char *path) {
     if (!path) return 1;
     r->curve = fopen(path, "w");
     if (!r->curve) return train_fail(path, strerror(errno));
-    fprintf(r->curve, "step,rate,loss\n");
-    return 1;
+    return (fprintf(r->curve, "step,rate,loss\n") >= 0 && fflush(r->curve) == 0) || train_fail(path, strerror(errno));
 }
 
 static int prepare(trainer *r, const options *o) {
@@ -217,19 +272,20 @@ static int run(const options *o) {
     good = good && train(r, o);
     clock_gettime(CLOCK_MONOTONIC, &to);
     double seconds = (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
-    if (app_profile_end(&r->profile) != APP_OK) good = 0;
-    if (r->curve && fclose(r->curve) != 0) good = train_fail(o->curve, "could not be written");
-    good = good && test(r, &loss, &hash);
-    for (int i = 0; good && i < r->train->n_params; i++)
+    if (app_profile_end(&r->profile) != APP_OK) r->lost = 1;
+    if (r->curve && fclose(r->curve) != 0) r->lost = !train_fail(o->curve, "could not be written");
+    int tested = good && test(r, &loss, &hash);
+    for (int i = 0; tested && i < r->train->n_params; i++)
         weights += r->train->params[i].shape[0] * (r->train->params[i].rank > 1 ? r->train->params[i].shape[1] : 1);
-    if (good)
+    if (tested)
         printf("loss %.4f on new tales after %lld step%s; %lld weights %016llx; %.1f s, %.0f ms a step\n", loss,
-               (long long)o->steps, app_s(o->steps), (long long)weights, (unsigned long long)hash, seconds,
-               1e3 * seconds / (double)o->steps);
-    good = good && export(r, o, loss);
+               (long long)r->done, app_s(r->done), (long long)weights, (unsigned long long)hash, seconds,
+               1e3 * seconds / (double)r->done);
+    good = good && export(r, o, tested ? &loss : NULL) && tested && !r->lost;
+    int stopped = *model_stopped() && r->done < o->steps;
     finish(r);
     free(r);
-    return good ? APP_OK : *model_stopped() ? MODEL_INTERRUPTED : APP_FAILED;
+    return stopped ? MODEL_INTERRUPTED : good ? APP_OK : APP_FAILED;
 }
 
 static int tell(const options *o) {
@@ -281,5 +337,6 @@ int train_stories(const train_words *w) {
     if (rc != APP_OK) return rc;
     if (model_is_same("train", o.from, o.curve)) return APP_USAGE;
     model_catch_stop();
+    signal(SIGPIPE, SIG_IGN); /* who reads the curve or the losses may go; the training stays */
     return o.tell ? tell(&o) : run(&o);
 }

@@ -2,10 +2,10 @@
 """Draws one-line mutants of the sources from a seed and says which suite finds each: do the tests test?
 
     mutants.py --list [--seed N] [--count N]       the mutants that the seed draws
-    mutants.py --tree FOLDER [--seed N] [--count N] [--only K,...] [--lanes LANE,...] [--out CSV]
+    mutants.py --tree FOLDER [--seed N] [--count N] [--only K,...] [--lanes PRESET:FLAVOUR,...] [--out CSV]
 
-FOLDER is a clone of its own, whose sources are changed and put back. Each mutant is built there and runs through the suites of the lanes
-in turn, quick ones first, to its first failure. One that does not compile is drawn anew, which --list cannot know; so is a number given
+FOLDER is a clone of its own, whose sources are changed and put back; the presets of the lanes are configured there. Each mutant is built
+and runs through the suites of the lanes in turn to its first failure; suites that fail without a change are left out. One that does not compile is drawn anew, which --list cannot know; so is a number given
 behind --same K,..., for a mutant that was shown to change nothing. tests/mutants.csv keeps what was found.
 """
 import argparse
@@ -68,6 +68,24 @@ def draw(seed):
                 break
 
 
+def folder_of(tree, preset):
+    return os.path.join(tree, "build") if preset == "release" else os.path.join(tree, "build", preset)
+
+
+def baseline(tree, flavours, names):
+    """Suites to leave out: those that look at the source and would see any change, and those that fail without one."""
+    without = {}
+    for preset, flavour in flavours:
+        without[flavour] = {"format", "testing-page", "sizes", "layers", "runner", *names}
+        if not builds(tree, folder_of(tree, preset)):
+            sys.exit(f"{tree} does not build: configure {preset} there first")
+        broken = failures(tree, folder_of(tree, preset), flavour, without[flavour], False)
+        if broken:
+            print(f"{flavour}: these fail without a change and are left out: {' '.join(broken)}", flush=True)
+        without[flavour].update(broken)
+    return without
+
+
 def replace_line(tree, path, number, to):
     full = os.path.join(tree, path)
     with open(full, encoding="utf-8") as file:
@@ -82,31 +100,26 @@ def builds(tree, folder):
     return done.returncode == 0
 
 
-def first_failure(tree, folder, flavour):
-    """The suite of a flavour that finds the mutant, or None. The short ones run first: most mutants die young."""
-    listed = subprocess.run(["ctest", "--test-dir", folder, "-L", f"^lane-{flavour}$", "-N"], cwd=tree, capture_output=True, text=True).stdout
-    names = re.findall(r"Test +#\d+: (\S+)", listed)
-    skipped = {"format", "testing-page", "sizes", "layers", "runner", "build"}  # they look at the source, and would see any change
-    names = [name for name in names if name not in skipped]
-    pattern = "^(" + "|".join(names) + ")$"
-    done = subprocess.run(["ctest", "--test-dir", folder, "-R", pattern, "-j", str(os.cpu_count() or 1), "--stop-on-failure"],
-                          cwd=tree, capture_output=True, text=True, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
-    failed = re.findall(r"Test +#\d+: (\S+) \.*\*+(?:Failed|Exception|Timeout)", done.stdout)
-    return failed[0] if failed else None
+def failures(tree, folder, flavour, without, stop):
+    """The suites of a flavour that fail, in the order in which they did; with `stop`, only the first."""
+    words = ["ctest", "--test-dir", folder, "-L", f"^lane-{flavour}$", "-E", "^(" + "|".join(sorted(without)) + ")$",
+             "-j", str(os.cpu_count() or 1), "--timeout", "600"] + ["--stop-on-failure"] * stop
+    done = subprocess.run(words, cwd=tree, capture_output=True, text=True, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
+    return re.findall(r"Test +#\d+: (\S+) \.*\**\** *(?:Failed|Exception|Timeout|Not Run)", done.stdout)
 
 
-def try_mutant(tree, flavours, mutant):
+def try_mutant(tree, flavours, without, mutant):
     """Which flavour and suite find it; ("", "") if none does; None when it does not compile."""
     area, path, number, line, to = mutant
     replace_line(tree, path, number, to)
     try:
         for preset, flavour in flavours:
-            folder = os.path.join(tree, "build") if preset == "release" else os.path.join(tree, "build", preset)
+            folder = folder_of(tree, preset)
             if not builds(tree, folder):
                 return None
-            found = first_failure(tree, folder, flavour)
+            found = failures(tree, folder, flavour, without[flavour], True)
             if found:
-                return flavour, found
+                return flavour, found[0]
         return "", ""
     finally:
         replace_line(tree, path, number, line)
@@ -121,11 +134,13 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--same", default="")
     parser.add_argument("--lanes", default="test:quick", help="pairs PRESET:FLAVOUR of tests/lanes.txt, with commas")
+    parser.add_argument("--without", default="", help="suites that are left out, with commas")
     parser.add_argument("--out")
     options = parser.parse_args()
     only = {int(k) for k in options.only.split(",") if k}
     same = {int(k) for k in options.same.split(",") if k}
     flavours = [tuple(pair.split(":")) for pair in options.lanes.split(",")]
+    without = {} if options.list else baseline(options.tree, flavours, [name for name in options.without.split(",") if name])
     rows, missed = [], 0
     for k, mutant in enumerate(draw(options.seed), 1):
         if len(rows) == options.count or (only and k > max(only)):
@@ -137,7 +152,7 @@ def main():
                 rows.append(k)
             continue
         start = time.monotonic()
-        found = try_mutant(options.tree, flavours, mutant)
+        found = try_mutant(options.tree, flavours, without, mutant)
         if found is None:
             print(f"{k}: {path}:{number} does not compile", flush=True)
             continue

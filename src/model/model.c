@@ -48,8 +48,12 @@ static qn_status fill(qn_model *m, const char *path, const qn_file_options *opti
     qn_file_info info;
     info.size = sizeof info;
     qn_file_describe(m->file, &info);
-    if (info.format != QN_FILE_GGUF)
-        return qn_error_set(error, QN_UNSUPPORTED, "%s is not a GGUF file; quern convert makes one of safetensors", path);
+    if (info.format == QN_FILE_SAFETENSORS)
+        return qn_error_set(error, QN_UNSUPPORTED,
+                            "%s: these are safetensors, not GGUF; 'quern convert' makes GGUF of a folder that has them with "
+                            "config.json and the tokenizer",
+                            path);
+    if (info.format != QN_FILE_GGUF) return qn_error_set(error, QN_UNSUPPORTED, "%s: this is JSON, not a model in GGUF", path);
     if (!vocabulary) QN_TRY(find_arch(m, error));
     if (!vocabulary) QN_TRY(qn_model_read_hparams(m, error));
     m->name = text_key(m, "general.name");

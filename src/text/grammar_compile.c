@@ -132,8 +132,10 @@ static int32_t add_repeat(compiler *c, const tree_node *node, int32_t next) {
         next = loop;
         if (node->least && body && node->least == 1) return body; /* one or more: in at the body */
     }
-    for (int32_t i = node->least; i < node->most && c->status == QN_OK; i++) next = either(c, add_node(c, what, next), end);
-    for (int32_t i = 0; i < node->least && next && c->status == QN_OK; i++) next = add_node(c, what, next);
+    /* A copy that adds no state is of an empty text: more of them would add none either, and only states are limited. */
+    for (int32_t i = node->least, body; i < node->most && (body = add_node(c, what, next)) && body != next; i++)
+        next = either(c, body, end);
+    for (int32_t i = 0, body; i < node->least && next && (body = add_node(c, what, next)) != next; i++) next = body;
     return next;
 }
 

@@ -210,6 +210,7 @@ const char *qn_text_tpl_kind_name(tpl_value v);
 int qn_text_tpl_truth(tpl_value v);
 int qn_text_tpl_is_number(tpl_value v);
 double qn_text_tpl_number(tpl_value v);
+int qn_text_tpl_same(tpl *t, qn_text a, qn_text b); /* as tpl_same, paid for: for texts that templates make, names too */
 int qn_text_tpl_equal(tpl *t, tpl_value a, tpl_value b);
 int qn_text_tpl_compare(tpl *t, tpl_value a, tpl_value b); /* -1, 0, 1; fails for values without an order */
 int qn_text_tpl_contains(tpl *t, tpl_value in, tpl_value what);

@@ -6,10 +6,11 @@
 #include "text/utf8.h"
 
 static const tpl_value *find_name(tpl *t, qn_text name) {
+    size_t seen = 0;
     for (tpl_frame *f = t->frame; f; f = f->outer)
         for (size_t i = f->names.n; i-- > 0;) {
-            if (i % 16 == 15 && !qn_text_tpl_step(t, 1)) return NULL;
-            if (tpl_same(f->names.at[i].key.as.text, name)) return &f->names.at[i].value;
+            if (++seen % 16 == 0 && !qn_text_tpl_step(t, 1)) return NULL;
+            if (qn_text_tpl_same(t, f->names.at[i].key.as.text, name)) return &f->names.at[i].value;
         }
     return NULL;
 }

@@ -169,6 +169,7 @@ tpl_value qn_text_tpl_filter_format(tpl *t, const tpl_args *args) {
     qn_text text = text_of(t, args, 0);
     tpl_buffer b = {0};
     size_t next = 1;
+    qn_text_tpl_step(t, text.length / 16);
     for (size_t i = 0; i < text.length && !t->failed; i++) {
         int precision = 6;
         if (text.at[i] != '%') {
@@ -199,7 +200,7 @@ static tpl_value field_value(tpl *t, const tpl_args *args, qn_text name, size_t 
     if (i == name.length)
         return index + 1 < args->n ? args->at[index + 1] : qn_text_tpl_fail(t, "format: there is no value %zu", index);
     for (size_t k = 0; k < args->named && (k % 16 != 15 || qn_text_tpl_step(t, 1)); k++)
-        if (tpl_same(args->names[k], name)) return args->at[args->n + k];
+        if (qn_text_tpl_same(t, args->names[k], name)) return args->at[args->n + k];
     return qn_text_tpl_fail(t, "format: there is no value '%.*s'", name.length > 40 ? 40 : (int)name.length, name.at);
 }
 
@@ -207,6 +208,7 @@ tpl_value qn_text_tpl_method_format(tpl *t, const tpl_args *args) {
     qn_text text = text_of(t, args, 0);
     tpl_buffer b = {0};
     size_t next = 0;
+    qn_text_tpl_step(t, text.length / 16);
     for (size_t i = 0; i < text.length && !t->failed; i++) {
         char c = text.at[i];
         if ((c == '{' || c == '}') && i + 1 < text.length && text.at[i + 1] == c) {

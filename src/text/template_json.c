@@ -71,7 +71,7 @@ static void dump_text(tpl *t, tpl_buffer *b, qn_text text, int ascii) {
 }
 
 static void new_line(tpl *t, tpl_buffer *b, const json_style *style, int level) {
-    if (!style->lines) return;
+    if (!style->lines || !qn_text_tpl_step(t, (uint64_t)level / 16)) return;
     put(t, b, "\n");
     for (int i = 0; i < level && !t->failed; i++) qn_text_tpl_append(t, b, style->indent.at, style->indent.length);
 }
@@ -117,6 +117,7 @@ static void dump_list(tpl *t, tpl_buffer *b, tpl_value v, const json_style *styl
 
 static void dump(tpl *t, tpl_buffer *b, tpl_value v, const json_style *style, int level) {
     char number[32];
+    qn_text_tpl_step(t, 1 + (v.kind == TPL_STRING ? v.as.text.length / 16 : 0));
     if (++t->depth > t->most_depth) qn_text_tpl_fail(t, "values nested too deeply");
     if (!t->failed) {
         switch (v.kind) {

@@ -65,6 +65,7 @@ static tpl_value dig(tpl *t, tpl_value of, tpl_value path) {
     while (rest.length && !t->failed) {
         const char *dot = memchr(rest.at, '.', rest.length);
         qn_text name = {rest.at, dot ? (size_t)(dot - rest.at) : rest.length};
+        if (!qn_text_tpl_step(t, 1 + name.length / 64)) break;
         int64_t index = 0;
         int number = name.length > 0 && name.length < 10;
         for (size_t i = 0; number && i < name.length; i++) {
@@ -124,7 +125,7 @@ static tpl_value pick(tpl *t, const tpl_args *args, size_t first, int want) {
         if (args->at[first].kind == TPL_STRING) test = qn_text_tpl_find_test(args->at[first].as.text);
         if (!test) return qn_text_tpl_fail(t, "a test that is not known");
     }
-    for (size_t i = 0; !t->failed && i < list.as.list->items.n; i++) {
+    for (size_t i = 0; !t->failed && i < list.as.list->items.n && qn_text_tpl_step(t, 1); i++) { /* what is left out costs too */
         tpl_value item = list.as.list->items.at[i], with[4] = {first == 2 ? dig(t, item, args->at[1]) : item};
         size_t n = 1;
         for (size_t k = first + 1; k < args->n && n < 4; k++) with[n++] = args->at[k];
@@ -145,7 +146,8 @@ tpl_value qn_text_tpl_filter_lower(tpl *t, const tpl_args *args);
 
 static tpl_value key_of(tpl *t, tpl_value item, tpl_value path, int exact) {
     tpl_value key = path.kind == TPL_UNDEFINED || path.kind == TPL_NONE ? item : dig(t, item, path);
-    if (!exact && key.kind == TPL_STRING && !t->failed) key = qn_text_tpl_filter_lower(t, &(tpl_args){&key, 1, NULL, 0});
+    if (!exact && key.kind == TPL_STRING && qn_text_tpl_step(t, key.as.text.length / 64))
+        key = qn_text_tpl_filter_lower(t, &(tpl_args){&key, 1, NULL, 0});
     return key;
 }
 
@@ -210,7 +212,7 @@ tpl_value qn_text_tpl_filter_min(tpl *t, const tpl_args *args) { return extreme(
 
 tpl_value qn_text_tpl_filter_sum(tpl *t, const tpl_args *args) {
     tpl_value list = items_of(t, args), sum = tpl_given(args, 2) ? args->at[2] : tpl_int(0);
-    for (size_t i = 0; !t->failed && i < list.as.list->items.n; i++)
+    for (size_t i = 0; !t->failed && i < list.as.list->items.n && qn_text_tpl_step(t, 1); i++)
         sum = qn_text_tpl_binary(t, OP_ADD, sum,
                                  key_of(t, list.as.list->items.at[i], tpl_given(args, 1) ? args->at[1] : tpl_none(), 1));
     return sum;

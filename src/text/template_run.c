@@ -23,13 +23,13 @@ void qn_text_tpl_write(tpl *t, qn_text text) {
 }
 
 void qn_text_tpl_assign(tpl *t, tpl_frame *frame, qn_text name, tpl_value value) {
-    for (size_t i = 0; i < frame->names.n; i++) {
-        if (i % 16 == 15 && !qn_text_tpl_step(t, 1)) return;
-        if (tpl_same(frame->names.at[i].key.as.text, name)) {
+    for (size_t i = 0; qn_text_tpl_step(t, i % 16 == 0) && i < frame->names.n; i++) {
+        if (qn_text_tpl_same(t, frame->names.at[i].key.as.text, name)) {
             frame->names.at[i].value = value;
             return;
         }
     }
+    if (t->failed) return;
     if (!QN_VEC_ROOM(&t->arena, &frame->names, 1)) {
         qn_text_tpl_no_memory(t);
         return;
@@ -176,7 +176,7 @@ static void bind_parameters(tpl *t, const tpl_node *node, const tpl_args *args, 
         int given = i < args->n;
         if (given) value = args->at[i];
         for (size_t k = 0; k < args->named && (k % 16 != 15 || qn_text_tpl_step(t, 1)); k++)
-            if (tpl_same(args->names[k], p->text)) value = args->at[args->n + k], given = 1;
+            if (qn_text_tpl_same(t, args->names[k], p->text)) value = args->at[args->n + k], given = 1;
         if (!given && p->a) value = qn_text_tpl_eval(t, p->a);
         qn_text_tpl_assign(t, frame, p->text, value);
     }

@@ -72,7 +72,7 @@ CASE(capitalize, 'c', 'c')
 
 static int in_set(tpl *t, uint32_t c, const tpl_args *args) { /* of characters to strip: white space unless said otherwise */
     if (!tpl_given(args, 1) || args->at[1].kind != TPL_STRING) return is_space(c);
-    if (!qn_text_tpl_step(t, args->at[1].as.text.length / 64)) return 0;
+    if (!qn_text_tpl_step(t, 1 + args->at[1].as.text.length / 16)) return 0;
     for (size_t i = 0; i < args->at[1].as.text.length;) {
         uint32_t one;
         i += read_at(args->at[1].as.text, i, &one);
@@ -115,7 +115,7 @@ static tpl_value ends(tpl *t, const tpl_args *args, int front) {
     qn_text text = text_of(t, args, 0);
     if (args->at[1].kind == TPL_STRING) return tpl_bool(has_end(t, text, args->at[1].as.text, front));
     if (args->at[1].kind != TPL_LIST) return qn_text_tpl_fail(t, "startswith and endswith take a string, or a tuple of them");
-    for (size_t i = 0; i < args->at[1].as.list->items.n; i++) {
+    for (size_t i = 0; i < args->at[1].as.list->items.n && qn_text_tpl_step(t, 1); i++) {
         tpl_value end = args->at[1].as.list->items.at[i];
         if (end.kind == TPL_STRING && has_end(t, text, end.as.text, front)) return tpl_bool(1);
     }
@@ -278,7 +278,7 @@ tpl_value qn_text_tpl_filter_wordcount(tpl *t, const tpl_args *args) { /* of let
 static tpl_value join(tpl *t, tpl_value items, qn_text between, tpl_value attribute, int strict) {
     tpl_buffer b = {0};
     items = qn_text_tpl_iterate(t, items);
-    for (size_t i = 0; !t->failed && i < items.as.list->items.n; i++) {
+    for (size_t i = 0; !t->failed && i < items.as.list->items.n && qn_text_tpl_step(t, 1); i++) {
         tpl_value item = items.as.list->items.at[i];
         if (attribute.kind == TPL_STRING) item = qn_text_tpl_attribute(t, item, attribute.as.text, 1);
         if (strict && item.kind != TPL_STRING) return qn_text_tpl_fail(t, "join of %s", qn_text_tpl_kind_name(item));

@@ -58,7 +58,7 @@ int qn_text_tpl_is_number(tpl_value v) { return v.kind == TPL_BOOL || v.kind == 
 double qn_text_tpl_number(tpl_value v) { return v.kind == TPL_FLOAT ? v.as.number : (double)v.as.integer; }
 
 /* Steps pay for bytes as well: texts that differ late, compared often, would else take hours within the limit. */
-static int same_texts(tpl *t, qn_text a, qn_text b) {
+int qn_text_tpl_same(tpl *t, qn_text a, qn_text b) {
     return a.length == b.length && qn_text_tpl_step(t, a.length / 64) && tpl_same(a, b);
 }
 
@@ -95,7 +95,7 @@ int qn_text_tpl_equal(tpl *t, tpl_value a, tpl_value b) {
     int same = 0;
     if (++t->depth > t->most_depth) qn_text_tpl_fail(t, "values nested too deeply");
     if (a.kind == TPL_UNDEFINED || a.kind == TPL_NONE) same = 1;
-    else if (a.kind == TPL_STRING) same = same_texts(t, a.as.text, b.as.text);
+    else if (a.kind == TPL_STRING) same = qn_text_tpl_same(t, a.as.text, b.as.text);
     else if (a.kind == TPL_LIST) same = a.as.list == b.as.list || (!t->failed && lists_equal(t, a.as.list, b.as.list));
     else if (a.kind == TPL_DICT) same = a.as.dict == b.as.dict || (!t->failed && dicts_equal(t, a.as.dict, b.as.dict));
     else same = a.as.macro == b.as.macro;
@@ -192,7 +192,7 @@ tpl_value *qn_text_tpl_dict_get(tpl *t, const tpl_dict *dict, tpl_value key) {
     for (size_t i = 0; i < dict->pairs.n; i++) {
         const tpl_value *k = &dict->pairs.at[i].key;
         if (i % 16 == 15 && !qn_text_tpl_step(t, 1)) return NULL;
-        if (k->kind == TPL_STRING && key.kind == TPL_STRING ? same_texts(t, k->as.text, key.as.text)
+        if (k->kind == TPL_STRING && key.kind == TPL_STRING ? qn_text_tpl_same(t, k->as.text, key.as.text)
                                                             : qn_text_tpl_equal(t, *k, key))
             return &dict->pairs.at[i].value;
     }
@@ -312,6 +312,7 @@ static void repr_items(tpl *t, tpl_buffer *b, tpl_value v) {
 }
 
 static void repr(tpl *t, tpl_buffer *b, tpl_value v) {
+    qn_text_tpl_step(t, 1 + (v.kind == TPL_STRING ? v.as.text.length / 16 : 0)); /* few bytes, but one by one */
     if (++t->depth > t->most_depth) qn_text_tpl_fail(t, "values nested too deeply");
     if (!t->failed && v.kind == TPL_STRING) repr_text(t, b, v.as.text);
     else if (!t->failed && (v.kind == TPL_LIST || v.kind == TPL_DICT)) repr_items(t, b, v);

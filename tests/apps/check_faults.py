@@ -18,8 +18,11 @@ import tempfile
 import time
 
 QUERN = os.path.abspath(sys.argv[1])
-STORIES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "models", "stories.gguf")
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+STORIES = os.path.join(ROOT, "models", "stories.gguf")
 ECHO = "{% for m in messages %}{{ m.content }}{% endfor %}"
+with open(QUERN, "rb") as program:
+    SANITIZED = b"__asan_init" in program.read()  # and needs all the addresses there are
 faults = []
 
 
@@ -332,9 +335,179 @@ def a_page_is_poured_into_a_terminal(folder):
         expect(run("profile", "html", path).stdout.startswith("<!doctype html>"), "html into a pipe")
 
 
+def train(folder, *words):
+    """Started, and about to make its first step: the head of the curve is the last thing in front of it."""
+    curve = os.path.join(folder, "curve.csv")
+    if os.path.exists(curve):
+        os.remove(curve)
+    going = start("train", "--example", "stories", "-t", "1", "--curve", curve, *words)
+    expect(until(lambda: going.poll() is not None or (os.path.exists(curve) and os.path.getsize(curve))), f"train {words}: no curve")
+    return going
+
+
+def ticks_of(going):
+    """What a process has had of processors."""
+    with open(f"/proc/{going.pid}/stat", encoding="utf-8") as file:
+        numbers = file.read().rsplit(")", 1)[1].split()
+    return int(numbers[11]) + int(numbers[12])
+
+
+def is_a_model(path):
+    return run("run", path, "-n", "1", "--seed", "1").stdout != ""
+
+
+def a_curve_that_cannot_be_written_costs_the_model(folder):
+    """Who reads the curve goes away: the training ends as it should, the model is there, and the exit code tells."""
+    curve, link, out = (os.path.join(folder, name) for name in ("curve", "link.gguf", "m.gguf"))
+    os.mkfifo(curve)
+    with open(out, "w", encoding="utf-8") as file:
+        file.write("old")
+    os.symlink("m.gguf", link)
+    going = start("train", "--example", "stories", "--steps", "2", "-t", "1", "-o", link, "--curve", curve)
+    with open(curve, encoding="utf-8") as file:
+        expect(file.readline() == "step,rate,loss\n", "the head of the curve")
+    said, told = (piece.decode() for piece in going.communicate())
+    expect(going.returncode == 1 and f"{curve} ends before step 2: Broken pipe; the training goes on\n" in told, f"{going.returncode} {told!r}")
+    expect(f"{out}: loss" in said and os.path.islink(link) and is_a_model(out), f"no model: {said!r} {told!r}")
+    expect(sorted(os.listdir(folder)) == ["curve", "link.gguf", "m.gguf"], f"left: {os.listdir(folder)}")
+    told = run("train", "--example", "stories", "--steps", "1", "--curve", "/dev/full", code=1).stderr
+    expect(told == "quern train: /dev/full: No space left on device\n", f"--curve /dev/full is told before the training: {told!r}")
+
+
+def a_trace_that_cannot_be_written_costs_the_model(folder):
+    out, trace = os.path.join(folder, "m.gguf"), os.path.join(folder, "trace")
+    going = train(folder, "--steps", "1", "-o", out, f"--profile={trace}")
+    os.rmdir(trace)
+    with open(trace, "w", encoding="utf-8"):
+        pass
+    said, told = (piece.decode() for piece in going.communicate())
+    expect(going.returncode == 1 and "quern: recording: " in told and f"{out}: loss" in said, f"{going.returncode} {said!r} {told!r}")
+    expect(is_a_model(out), "no model")
+
+
+def an_interrupted_training_is_thrown_away(folder):
+    """Ctrl-C: what there is gets a name of its own, what has the name that was asked for stays; and without -o nothing is promised."""
+    out = os.path.join(folder, "m.gguf")
+    with open(out, "w", encoding="utf-8") as file:
+        file.write("old")
+    going = train(folder, "--steps", "50", "-o", out)
+    going.send_signal(signal.SIGINT)
+    said, told = (piece.decode() for piece in going.communicate())
+    steps = re.search(r"stopped after (\d+) of 50 steps; the model as it is now is written under another name\n", told)
+    expect(going.returncode == 130 and steps, f"{going.returncode} {told!r}")
+    with open(out, encoding="utf-8") as file:
+        expect(file.read() == "old", "half a training replaced a model")
+    made = os.path.join(folder, f"m.step-{steps.group(1) if steps else 0}.gguf")
+    expect(f"{made}: loss" in said and os.path.exists(made) and is_a_model(made), f"nothing to go on from: {said!r} {os.listdir(folder)}")
+    if os.path.exists(made):
+        os.remove(made)
+    going = train(folder, "--steps", "50")
+    going.send_signal(signal.SIGINT)
+    told = going.communicate()[1].decode()
+    expect(going.returncode == 130 and told.endswith("of 50 steps; without -o no model is written\n"), f"without -o: {told!r}")
+    expect(sorted(os.listdir(folder)) == ["curve.csv", "m.gguf"], f"left: {os.listdir(folder)}")
+
+
+def a_model_replaces_another_before_it_is_checked(folder):
+    """No memory for the check: what was there stays, and the new model is kept beside it."""
+    out = os.path.join(folder, "m.gguf")
+    for more in (1 << 20, 18 << 20):  # for the loss by the graph; for the file opened as a model
+        with open(out, "w", encoding="utf-8") as file:
+            file.write("old")
+        going = train(folder, "--steps", "4", "-o", out)
+
+        before = ticks_of(going)  # memory for steps is taken as the first one begins
+        expect(until(lambda: going.poll() is not None or ticks_of(going) > before + os.sysconf("SC_CLK_TCK") // 7), "no step")
+        with open(f"/proc/{going.pid}/statm", encoding="utf-8") as file:
+            room = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE") + more
+        resource.prlimit(going.pid, resource.RLIMIT_AS, (room, room))
+        said, told = (piece.decode() for piece in going.communicate())
+        kept = os.path.join(folder, f"m.new-{going.pid}.gguf")
+        with open(out, "rb") as file:
+            is_old = file.read() == b"old"
+        if more > 1 << 20 and going.returncode == 0:  # there was room enough here
+            expect(not is_old and not os.path.exists(kept), f"{said!r} {told!r}")
+            continue
+        expect(going.returncode == 1 and is_old and f"the new model is kept as {kept}, and {out} is as it was" in told,
+               f"{going.returncode} {said!r} {told!r} {os.listdir(folder)}")
+        expect(os.path.exists(kept) and is_a_model(kept), f"the new model is lost: {os.listdir(folder)}")
+
+
+def safetensors_send_the_user_in_a_circle(folder):
+    """What each verb says of a file that it does not take is done, and works."""
+    top, lone, out, config = (os.path.join(folder, name) for name in ("hf", "lone.safetensors", "out.gguf", "config.json"))
+    hugging_face(top, 1)
+    weights = os.path.join(top, "model.safetensors")
+    shutil.copy(weights, lone)
+    commands = 0
+    for words in (("quantize", weights, out, "Q8_0"), ("quantize", top, out, "F16"), ("quantize", lone, out, "Q8_0"), ("convert", lone, out),
+                  ("run", lone), ("run", weights), ("run", top), ("tokenize", lone, "-p", "a"), ("plan", "-m", lone), ("convert", STORIES, out)):
+        said = run(*words, code=1).stderr
+        named = re.findall(r"'quern (\w+)(.*?)'", said)
+        expect(said.count("\n") == 1 and len(named) == 1, f"{words}: {said!r}")
+        verb, rest = named[0]
+        has_config = words[0] != "convert" and lone not in words
+        expect(verb == ("quantize" if STORIES in words else "convert" if has_config or words[0] in ("run", "tokenize", "plan") else "inspect"),
+               f"{words}: {said!r}")
+        if verb == "convert" and not has_config:  # which needs what is not here, and says so
+            expect("config.json" in said, f"{words}: {said!r}")
+            continue
+        commands += 1
+        run(verb, *({"inspect": [lone], "quantize": [STORIES, out, "Q4_0"]}.get(verb) or rest.split() or [top, out]))
+        if verb != "inspect":
+            expect("GGUF" in run("inspect", out).stdout, f"{words}: no {out}")
+            os.remove(out)
+    expect(commands == 7, f"{commands} commands were tried")
+    shutil.copy(os.path.join(top, "config.json"), config)
+    for verb, more in (("run", ()), ("quantize", (out, "Q8_0")), ("convert", (out,))):
+        said = run(verb, config, *more, code=1).stderr
+        expect("this is JSON" in said and "'" not in said, f"{verb} config.json: {said!r}")
+    checkpoint = struct.pack("<Ii7iB", 0x616B3432, 1, 8, 8, 1, 1, 1, 4, 8, 1)
+    n_weights = 3 * 8 + 4 * 8 + 4 * 64 + 3 * 64  # norms, tokens, attention, the network
+    for name in ("a.dat", "a.bin"):
+        with open(os.path.join(folder, name), "wb") as file:
+            file.write(checkpoint + bytes(256 - len(checkpoint)) + bytes(4 * n_weights))
+    for verb, more in (("run", ()), ("quantize", (out, "Q8_0")), ("convert", (out,))):
+        said = run(verb, os.path.join(folder, "a.dat"), *more, code=1).stderr
+        expect("a checkpoint of llama2.c; 'quern convert' takes it when its name ends in .bin" in said, f"{verb} a.dat: {said!r}")
+    with open(os.path.join(folder, "tokenizer.bin"), "wb") as file:
+        file.write(struct.pack("<I", 4) + b"".join(struct.pack("<fI", 0, 4) + word for word in (b"<un>", b"<s>_", b"</s>", b"word")))
+    run("convert", os.path.join(folder, "a.bin"), out)
+
+
+def docs_leave_out_architectures_without_a_row(_):
+    """docs/models.md names every architecture that llama.cpp knows and that has no row, and no other."""
+    with open(os.path.join(ROOT, "src", "model", "archs.def"), encoding="utf-8") as file:
+        rows = re.findall(r'^QN_ARCH\("([^"]+)"', file.read(), re.M)
+    with open(os.path.join(ROOT, "tests", "model", "llama_names.txt"), encoding="utf-8") as file:
+        names = file.read().split()
+    with open(os.path.join(ROOT, "docs", "models.md"), encoding="utf-8") as file:
+        section = file.read().split("## Architectures without a row")[1].split("\n## ")[0]
+    told = [name for cell in re.findall(r"^\| .* \| (.*) \|$", section, re.M)[2:] for name in cell.split(", ")]
+    missing = [name for name in names if name not in rows]
+    for what, them in (("lacks", set(missing) - set(told)), ("should not have", set(told) - set(missing)),
+                       ("has more than once", {name for name in told if told.count(name) > 1})):
+        expect(not them, f"docs/models.md: the table of architectures without a row {what} {sorted(them)}")
+    for number in (f"{len(names)} architectures", f"{len(set(names) & set(rows))} have a row", f"{len(missing)} have none"):
+        expect(number in section, f"docs/models.md does not say '{number}'")
+
+
+def docs_promise_flags_that_are_not_there(_):
+    """Every flag that docs/models.md names is one of quern run."""
+    with open(os.path.join(ROOT, "docs", "models.md"), encoding="utf-8") as file:
+        flags = set(re.findall(r"`(--?[a-z][a-z-]*)[^`]*`", file.read()))
+    expect(len(flags) >= 25, f"only {sorted(flags)} were found")
+    for flag in sorted(flags):
+        said = subprocess.run([QUERN, "run", flag], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True).stderr
+        expect("there is no option" not in said, f"docs/models.md: quern run has no {flag}")
+
+
 with tempfile.TemporaryDirectory() as made_here:
     for test in (model_files_cannot_be_had_without_a_map, a_model_that_gets_shorter_ends_a_conversation, a_limit_of_file_sizes_kills,
-                 a_closed_terminal_leaves_temporary_files, a_page_is_poured_into_a_terminal):
+                 a_closed_terminal_leaves_temporary_files, a_page_is_poured_into_a_terminal, safetensors_send_the_user_in_a_circle,
+                 docs_leave_out_architectures_without_a_row, docs_promise_flags_that_are_not_there,
+                 a_curve_that_cannot_be_written_costs_the_model, a_trace_that_cannot_be_written_costs_the_model,
+                 an_interrupted_training_is_thrown_away) + (() if SANITIZED else (a_model_replaces_another_before_it_is_checked,)):
         place = os.path.join(made_here, test.__name__)
         os.mkdir(place)
         test(place)

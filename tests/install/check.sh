@@ -68,13 +68,15 @@ check_cmake() {
     ! readelf -d "$work/build/outside_quern_static" | grep -F "libquern.so."
 }
 
-# The README's promise: its first C example compiles as it stands and runs.
+# The README's promise: its first C example compiles as it stands, runs, and prints the block of text behind it.
 check_readme() {
     [ -f "$root/README.md" ] || { echo "there is no README.md"; return 1; }
     awk '/^```c[[:space:]]*$/ && !seen { on = seen = 1; next } /^```/ { on = 0 } on' "$root/README.md" >"$work/example.c"
     [ -s "$work/example.c" ] || { echo "README.md has no \`\`\`c block"; return 1; }
     cc -std=c11 $warnings "$work/example.c" -o "$work/example" $(pkg-config --cflags --libs quern)
-    with_shared "$work/example"
+    awk '/^```text[[:space:]]*$/ && !seen { on = seen = 1; next } /^```/ { on = 0 } on' "$root/README.md" >"$work/printed"
+    [ -s "$work/printed" ] || { echo "README.md has no \`\`\`text block"; return 1; }
+    with_shared "$work/example" | diff "$work/printed" -
 }
 
 "check_$what"

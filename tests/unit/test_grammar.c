@@ -2,6 +2,7 @@
  * what they allow of a vocabulary. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/rand.h"
 #include "cmocka_setup.h"
@@ -261,6 +262,30 @@ static void ambiguity_does_not_double(void **state) {
     hard("root ::= \"a\"? root? \"c\"?", 'a', 300, 'y');
 }
 
+/* As many repetitions as a grammar's text has room for, of what takes no state: they were written out one by one. */
+static void empty_texts_repeated_cost_nothing(void **state) {
+    (void)state;
+    static const char *const PARTS[] = {"\"\"{65536} ", "\"\"{0,65536} ", "(\"\"{65536}){65536} ", "[]{65536} ", "[]{0,65536} "};
+    expect("root ::= \"a\" \"\"{65536} \"b\"", "ab", 'y');
+    expect("root ::= \"a\" \"\"{0,65536} \"b\"", "ab", 'y');
+    expect("root ::= (\"\" | \"a\"){3} \"b\"", "aaab", 'y');
+    expect("root ::= (\"\" | \"a\"){3} \"b\"", "aaaab", 'n');
+    for (size_t i = 0; i < sizeof PARTS / sizeof *PARTS; i++) {
+        enum { ROOM = 4 << 20 };
+        size_t length = strlen(PARTS[i]), n = 9;
+        machine m;
+        char *text = malloc(ROOM);
+        assert_non_null(text);
+        memcpy(text, "root ::= ", n);
+        for (; n + length <= ROOM; n += length) memcpy(text + n, PARTS[i], length);
+        alarm(60); /* where each took its 65536 turns it were minutes */
+        build(&m, text, n);
+        alarm(0);
+        drop(&m);
+        free(text);
+    }
+}
+
 /* ---- Vocabularies */
 
 static const char *const WORDS[] = {"true", "false", "tr",       "ue",   "{\"", "\":", "12", "[[",
@@ -418,6 +443,7 @@ int main(void) {
                                        cmocka_unit_test(faults_name_their_place),
                                        cmocka_unit_test(random_grammars_agree_with_the_slow_way),
                                        cmocka_unit_test(ambiguity_does_not_double),
+                                       cmocka_unit_test(empty_texts_repeated_cost_nothing),
                                        cmocka_unit_test(masks_agree_with_tokens_one_by_one),
                                        cmocka_unit_test(long_runs_are_tidied),
                                        cmocka_unit_test(samplers_follow_grammars),
