@@ -1,4 +1,4 @@
-/* What the verbs of the quern command share. Each verb is a file cmd_<verb>.c and a row of the table in quern.c. */
+/* What the verbs of the quern command share. Each verb is a table of its words and a function, see options.h. */
 #ifndef QN_APPS_APP_H
 #define QN_APPS_APP_H
 
@@ -7,29 +7,19 @@
 #include <quern/device.h>
 #include <quern/graph.h>
 
+#include "options.h"
+
 /* Exit codes: 0 done, 1 failed while running, 2 called wrongly; and 130 interrupted, see model_app.h and profile_cmd.h. */
 enum { APP_OK = 0, APP_FAILED = 1, APP_USAGE = 2 };
 
-/* argv[0] is the verb. */
-int cmd_ops(int argc, char **argv);
-int cmd_bench(int argc, char **argv);
-int cmd_profile(int argc, char **argv);
-int cmd_graph(int argc, char **argv);
-int cmd_devices(int argc, char **argv);
-int cmd_plan(int argc, char **argv);
-int cmd_train(int argc, char **argv);
-int cmd_inspect(int argc, char **argv);
-int cmd_quantize(int argc, char **argv);
-int cmd_convert(int argc, char **argv);
-int cmd_eval(int argc, char **argv);
-int cmd_run(int argc, char **argv);
-int cmd_chat(int argc, char **argv);
-int cmd_tokenize(int argc, char **argv);
-int cmd_embed(int argc, char **argv);
+/* The verbs, in the files cmd_<verb>.c; the table of them is in quern.c. */
+extern const quern_verb verb_ops, verb_bench, verb_devices, verb_inspect, verb_quantize, verb_convert, verb_run, verb_chat,
+    verb_tokenize, verb_embed, verb_eval, verb_plan, verb_train, verb_graph, verb_profile, verb_help_of;
 
-/* quern profile html and quern profile serve; argv[0] is the sub-command. */
-int profile_html(int argc, char **argv);
-int profile_serve(int argc, char **argv);
+/* All verbs with a line for each. And what is said of a word that is none of a list: "WHO: there is no verb 'WORD'", the nearest that
+ * there is, and which command lists them; the exit code. */
+void app_usage(FILE *to);
+int app_no_verb(const char *who, const quern_verb *const *list, const char *word, const char *lister);
 
 /* Views of the op table, each printed to standard output. */
 void ops_print_list(void);
@@ -61,7 +51,8 @@ int graph_print_stats(const qn_graph *graph);
 
 /* Words of `quern graph` about passes, NULL where none was given. */
 typedef struct graph_passes {
-    const char *passes, *skip, *limit, *precision, *print_after, *fast, *time, *report;
+    const char *passes, *skip, *limit, *precision, *print_after;
+    int fast, time, report;
 } graph_passes;
 /* Replaces the graph by what the passes make of it; prints what was asked for. */
 int graph_run_passes(qn_graph **graph, const char *file, const graph_passes *passes);

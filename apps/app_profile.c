@@ -11,25 +11,9 @@ enum { RING_BYTES = 64 << 20 }; /* pages that are not written to are not used */
 
 static const char default_folder[] = "quern-profile";
 
-const char *app_profile_option(int *argc, char **argv) {
-    const char *folder = qn_recorder_environment();
-    const char *before = NULL;
-    char who[32];
-    int kept = 0;
-    snprintf(who, sizeof who, "quern %s", argv[0]);
-    for (int i = 0; i < *argc; i++) {
-        int named = strncmp(argv[i], "--profile=", 10) == 0;
-        if (!named && strcmp(argv[i], "--profile") != 0) {
-            argv[kept++] = argv[i];
-            continue;
-        }
-        folder = named && argv[i][10] ? argv[i] + 10 : default_folder;
-        app_again(who, "--profile", before, folder);
-        before = folder;
-    }
-    argv[kept] = NULL;
-    *argc = kept;
-    return folder;
+const char *app_profile_folder(const option_maybe *given) {
+    if (!given->given) return qn_recorder_environment();
+    return given->argument && *given->argument ? given->argument : default_folder;
 }
 
 static int failed(const qn_error *error) {

@@ -5,12 +5,18 @@
 #include <quern/plan.h>
 #include <quern/record.h>
 
+#include "options.h"
+
 typedef struct app_profile {
     qn_recorder *recorder; /* NULL: nothing is recorded */
 } app_profile;
 
-/* Takes --profile and --profile=DIR out of the arguments; returns the folder to record into, or NULL. */
-const char *app_profile_option(int *argc, char **argv);
+/* The row of an option_maybe in the words of a verb that runs something. */
+#define APP_PROFILE_ROW(type, field)        \
+    OPTION(type, field, "--profile", "DIR", \
+           "record a trace into DIR (default quern-profile) for quern profile; QUERN_PROFILE=DIR does the same", .files = "/")
+/* The folder to record into, NULL: none. */
+const char *app_profile_folder(const option_maybe *given);
 /* Starts recording into the folder; with NULL nothing happens. APP_OK or APP_FAILED, having said why. */
 int app_profile_begin(app_profile *profile, const char *folder);
 /* One call per context that runs something, on its thread. */

@@ -1,16 +1,15 @@
-/* The benchmarks of `quern bench`, one file each; argv[0] is the benchmark's name. */
+/* The benchmarks of `quern bench`, one file each. */
 #ifndef QN_APPS_BENCH_H
 #define QN_APPS_BENCH_H
 
 #include <quern/limits.h>
 
-int bench_limits(int argc, char **argv, const char *folder);
-int bench_model(int argc, char **argv, const char *folder); /* argv[0] is the verb: all behind it are flags */
-int bench_ops(int argc, char **argv, const char *folder);
-int bench_plan(int argc, char **argv, const char *folder);
-int bench_profile(int argc, char **argv, const char *folder);
+#include "options.h"
 
-extern const char bench_limits_help[], bench_ops_help[];
+extern const quern_verb bench_dispatch, bench_limits, bench_ops, bench_plan, bench_profile;
+/* Of a model: what the verb does itself. */
+int bench_model(const quern_verb *self, int argc, char **argv);
+extern const option_group bench_model_groups[];
 
 /* bench_trace.c: the analyser on a trace file. */
 int bench_trace(const char *path);

@@ -7,12 +7,6 @@
 #include "bench.h"
 #include "lm.h"
 
-const char
-    bench_limits_help[] = "usage: quern bench limits [MILLISECONDS]\n\n"
-                          "  what memory and the last cache give (reads in one, two and four streams a core, writes, copies, a "
-                          "= b + s * c) and rates\n"
-                          "  of f32 multiply-adds and products of bytes, of one core and of all; default 4000 ms\n";
-
 static void print_row(const char *name, double one, double all, const char *unit) {
     printf("  %-22s %10.1f %12.1f   %s\n", name, one, all, unit);
 }
@@ -67,12 +61,27 @@ int bench_measure_limits(const char *who, int milliseconds, qn_limits_all *limit
     return APP_OK;
 }
 
-int bench_limits(int argc, char **argv, const char *folder) {
-    if (folder) fprintf(stderr, "quern bench limits: no op runs, so nothing is recorded\n");
+typedef struct limits_words {
+    const char *milliseconds;
+    option_maybe profile;
+} limits_words;
+
+static const option_row rows[] = {
+    OPTION(limits_words, milliseconds, "MILLISECONDS", NULL, "how long it may take, about (default 4000)"),
+    OPTION(limits_words, profile, "--profile", "DIR", "is taken as by the other benchmarks; no op runs, so nothing is recorded",
+           .files = "/"),
+    {0}};
+static const option_group groups[] = {{NULL, rows, 0}, {0}};
+
+static int run(const quern_verb *self, int argc, char **argv) {
+    limits_words w = {NULL, {0, NULL}};
     int64_t milliseconds = 4000;
-    if (argc > 1 && lm_number("bench", "limits", argv[1], 10, 60000, &milliseconds) != APP_OK) return APP_USAGE;
+    int rc = options_read(self, argc, argv, &w);
+    if (rc != APP_OK) return rc;
+    if (app_profile_folder(&w.profile)) fprintf(stderr, "quern bench limits: no op runs, so nothing is recorded\n");
+    if (w.milliseconds && lm_number("bench", "limits", w.milliseconds, 10, 60000, &milliseconds) != APP_OK) return APP_USAGE;
     qn_limits_all l;
-    int rc = bench_measure_limits("quern bench limits", (int)milliseconds, &l);
+    rc = bench_measure_limits("quern bench limits", (int)milliseconds, &l);
     if (rc != APP_OK) return rc;
     printf("what this machine gives, fastest pass            one core   %3d cores\n", l.roof.cores);
     print_bandwidth("memory", &l.memory_core, &l.memory);
@@ -84,3 +93,13 @@ int bench_limits(int argc, char **argv, const char *folder) {
     if (l.tiles > 0) print_row("8-bit tiles", l.tiles_core, l.tiles, "GOP/s");
     return APP_OK;
 }
+
+const quern_verb bench_limits = {
+    .name = "bench limits",
+    .who = "quern bench",
+    .brief = "measure the memory bandwidth and arithmetic that this machine gives at best",
+    .run = run,
+    .usage = "[MILLISECONDS]",
+    .about = "Measures what memory and the last cache give (reads in one, two and four streams a core, writes, copies, a "
+             "= b + s * c), and the rates of f32 multiply-adds and of products of bytes, of one core and of all.",
+    .groups = groups};

@@ -4,17 +4,6 @@
 #include "bench.h"
 #include "lm.h"
 
-static const char help
-    [] = "usage: quern bench -m FILE [-p 512] [-n 128] [-d 0] [-r 5] [-o md|csv|json]\n"
-         "Tokens a second: ppN reads N tokens of a prompt, tgN makes N, one after the other, behind as many tokens as -d says.\n"
-         "Encoders only read, a text as a whole.\n"
-         "  -p N,M,...              lengths of prompts (0: none)\n"
-         "  -n N,M,...              numbers of tokens to make (0: none)\n"
-         "  -d N,M,...              depths: tokens that are in the context before (default 0)\n"
-         "  -r N                    repetitions, after some that do not count (20 tokens, 20 short prompts, two long ones)\n"
-         "  -o md|csv|json          form of the table\n"
-         "  -np, --parallel N       sequences at once, when tokens are made\n" LM_HELP;
-
 enum { MOST_TESTS = 16, MOST_RUNS = 1000, WARM_UP = 20, SHORT = 32 };
 
 typedef struct test {
@@ -221,41 +210,56 @@ static int run_tests(lm *l, test *tests, int n_tests, int64_t runs, const char *
     return rc;
 }
 
-int bench_model(int argc, char **argv, const char *folder) {
-    const char *p = "512", *n = NULL, *d = "0", *r = "5", *form = "md";
-    lm_words words = {0};
+typedef struct bench_words {
+    const char *p, *n, *d, *r, *form;
+    lm_words lm;
+} bench_words;
+
+static const option_row rows[] = {
+    OPTION(bench_words, p, "-p, --n-prompt", "N,M,...", "lengths of prompts, 0: none (default 512)"),
+    OPTION(bench_words, n, "-n, --n-gen", "N,M,...", "numbers of tokens to make, 0: none (default 128)"),
+    OPTION(bench_words, d, "-d, --n-depth", "N,M,...", "tokens that are in the context before (default 0)"),
+    OPTION(bench_words, r, "-r, --repetitions", "N",
+           "repetitions, after some that do not count: 20 tokens, 20 short prompts, two long ones (default 5)"),
+    OPTION(bench_words, form, "-o, --output", "md|csv|json", "form of the table (default md)"),
+    OPTION(bench_words, lm.sequences, "-np, --parallel", "N", "sequences at once, when tokens are made (default 1)"),
+    {0}};
+const option_group bench_model_groups[] = {
+    {NULL, rows, 0}, {"The model and how it runs", lm_rows, offsetof(bench_words, lm)}, {0}};
+
+/* Which tests; APP_OK or APP_USAGE. */
+static int take_tests(const bench_words *w, int64_t *runs, test *tests, int *n_tests) {
+    int64_t depths[MOST_TESTS];
+    int n_depths = 0, rc = parse_list("-d", w->d, depths, &n_depths);
+    if (rc == APP_OK) rc = add_tests("-p", w->p, 1, depths, n_depths, tests, n_tests);
+    if (rc == APP_OK) rc = add_tests("-n", w->n ? w->n : "128", 0, depths, n_depths, tests, n_tests);
+    if (rc == APP_OK) rc = lm_number("bench", "-r", w->r, 1, MOST_RUNS, runs);
+    if (rc == APP_OK && strcmp(w->form, "md") != 0 && strcmp(w->form, "csv") != 0 && strcmp(w->form, "json") != 0)
+        rc = (fprintf(stderr, "quern bench: -o is md, csv or json, not '%s'\n", w->form), APP_USAGE);
+    if (rc == APP_OK && !*n_tests) rc = (fprintf(stderr, "quern bench: -p and -n leave nothing to measure\n"), APP_USAGE);
+    return rc;
+}
+
+int bench_model(const quern_verb *self, int argc, char **argv) {
+    bench_words w = {.p = "512", .d = "0", .r = "5", .form = "md"};
     test tests[MOST_TESTS];
-    int n_tests = 0, n_depths = 0;
-    int64_t runs = 5, depths[MOST_TESTS];
+    int n_tests = 0;
+    int64_t runs = 5;
     lm l;
-    const model_flag flags[] = {LM_FLAGS(words),
-                                {"-p", &p, NULL, 0},
-                                {"-n", &n, NULL, 0},
-                                {"-d", &d, NULL, 0},
-                                {"-r", &r, NULL, 0},
-                                {"-o", &form, NULL, 0},
-                                {"-np", &words.sequences, NULL, 0},
-                                {"--parallel", &words.sequences, NULL, 0}};
-    static char verb[] = "bench -m FILE"; /* whose help is the one to be told of */
-    argv[0] = verb;
-    int rc = lm_options(argc, argv, help, flags, sizeof flags / sizeof *flags, &words);
-    if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
-    if (!words.model) {
-        fprintf(stderr, "quern bench: which model? Name a file; 'quern %s --help' says more\n", verb);
+    if (argc > 1 && argv[1][0] != '-' && !strstr(argv[1], ".gguf")) /* a word that is no model is meant to be a benchmark */
+        return app_no_verb("quern bench", self->subs, argv[1], "quern bench --help");
+    int rc = lm_read(self, argc, argv, &w, &w.lm);
+    if (rc != APP_OK) return rc;
+    if (!w.lm.model) {
+        fprintf(stderr, "quern bench: what should be measured? 'quern bench --help' says what can be\n");
         return APP_USAGE;
     }
-    rc = parse_list("-d", d, depths, &n_depths);
-    if (rc == APP_OK) rc = add_tests("-p", p, 1, depths, n_depths, tests, &n_tests);
-    if (rc == APP_OK) rc = add_tests("-n", n ? n : "128", 0, depths, n_depths, tests, &n_tests);
-    if (rc == APP_OK) rc = lm_number("bench", "-r", r, 1, MOST_RUNS, &runs);
-    if (rc == APP_OK && strcmp(form, "md") != 0 && strcmp(form, "csv") != 0 && strcmp(form, "json") != 0)
-        rc = (fprintf(stderr, "quern bench: -o is md, csv or json, not '%s'\n", form), APP_USAGE);
-    if (rc == APP_OK && !n_tests) rc = (fprintf(stderr, "quern bench: -p and -n leave nothing to measure\n"), APP_USAGE);
+    rc = take_tests(&w, &runs, tests, &n_tests);
     if (rc != APP_OK) return rc;
     model_catch_stop();
-    rc = lm_open(&l, "bench", &words);
-    if (rc == APP_OK) rc = lm_prepare(&l, &words, folder);
-    if (rc == APP_OK && l.info.is_encoder) rc = prepare_encoder(&l, tests, &n_tests, n);
-    if (rc == APP_OK) rc = run_tests(&l, tests, n_tests, runs, form);
+    rc = lm_open(&l, "bench", &w.lm);
+    if (rc == APP_OK) rc = lm_prepare(&l, &w.lm);
+    if (rc == APP_OK && l.info.is_encoder) rc = prepare_encoder(&l, tests, &n_tests, w.n);
+    if (rc == APP_OK) rc = run_tests(&l, tests, n_tests, runs, w.form);
     return lm_close(&l, rc);
 }

@@ -10,23 +10,6 @@
 #include "app_profile.h"
 #include "bench.h"
 
-const char bench_ops_help
-    [] = "usage: quern bench ops [--op NAME] [--dtype NAME] [--shape TEXT] [-t N,...] [--ms N] "
-         "[--against FILE] [-o md|csv|json]\n"
-         "       quern bench ops --list [--op NAME] [--dtype NAME] [--shape TEXT]\n\n"
-         "  --op, --dtype, --shape  only rows of that op and dtype, and whose shape has that text in it\n"
-         "  --list                  prints op, shape and dtypes of the rows, and times nothing\n"
-         "  -t, --threads N,...     numbers of threads up to 256, at most 8 of them, default 1 and the number of cores\n"
-         "  --ms N                  time for each row and number of threads, default 300\n"
-         "  --against FILE          a csv of before; adds how many times as fast this is, to rows that are in it\n\n"
-         "  roof: what part of the time the op must take by the machine's bandwidth (of its last cache for what that "
-         "holds, for the\n"
-         "  op's mix of reads and writes) and by its arithmetic, whichever takes longer. Arithmetic is f32 multiply-adds; "
-         "for products of\n"
-         "  block types and of bytes the best of products of bytes, see quern bench limits. What needs fewer operations than "
-         "are counted,\n"
-         "  as Winograd's convolution, can be above 100\n";
-
 typedef struct row {
     const char *op, *shape, *dtype, *graph;
 } row;
@@ -311,31 +294,14 @@ static int take_threads(options *o, const char *list) {
     return 0;
 }
 
-static int take_text(const char **to, const char *value) { return *to = value, *value != 0; }
-
 static int take_ms(options *o, const char *value) {
     enum { MOST_MS = 3600 * 1000 }; /* nobody waits longer */
     char *end;
     return (o->ms = strtod(value, &end)) > 0 && o->ms <= MOST_MS && !*end;
 }
 
-static int take_format(options *o, const char *value) {
-    o->format = value;
+static int is_format(const char *value) {
     return strcmp(value, "md") == 0 || strcmp(value, "csv") == 0 || strcmp(value, "json") == 0;
-}
-
-static int is_threads(const char *word) { return strcmp(word, "-t") == 0 || strcmp(word, "--threads") == 0; }
-
-/* One word with its value. 1: understood; 0: not that value; -1: there is no such word. */
-static int take(options *o, const char *word, const char *value) {
-    if (strcmp(word, "--op") == 0) return take_text(&o->op, value);
-    if (strcmp(word, "--dtype") == 0) return take_text(&o->dtype, value);
-    if (strcmp(word, "--shape") == 0) return take_text(&o->shape, value);
-    if (strcmp(word, "--against") == 0) return take_text(&o->against, value);
-    if (is_threads(word)) return take_threads(o, value);
-    if (strcmp(word, "--ms") == 0) return take_ms(o, value);
-    if (strcmp(word, "-o") == 0) return take_format(o, value);
-    return -1;
 }
 
 static int run_all(options *o) {
@@ -396,40 +362,67 @@ static void list_rows(const options *o) {
 
 /* ---- All of it */
 
-/* Whether the word at i, which has a value, came before with another one; it is said then. */
-static void say_again(char **argv, int i) {
-    for (int k = 1; k < i; k += strcmp(argv[k], "--list") == 0 ? 1 : 2)
-        if (strcmp(argv[k], argv[i]) == 0 || (is_threads(argv[k]) && is_threads(argv[i])))
-            app_again("quern bench ops", argv[i], argv[k + 1], argv[i + 1]);
+typedef struct ops_words {
+    const char *op, *dtype, *shape, *threads, *ms, *against, *format;
+    int list;
+    option_maybe profile;
+} ops_words;
+
+static const char *op_of_row(int i) { /* each once: those of an op stand together */
+    for (int k = 0; k < N_ROWS; k++)
+        if ((k == 0 || strcmp(rows[k].op, rows[k - 1].op) != 0) && i-- == 0) return rows[k].op;
+    return NULL;
 }
 
-static int understand(options *o, int argc, char **argv) {
-    static const char more[] = "'quern bench ops --help' says more";
-    for (int i = 1; i < argc; i++) {
-        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
-        if (strcmp(argv[i], "--list") == 0) {
-            o->list = 1;
-            continue;
-        }
-        int taken = take(o, argv[i], value ? value : "");
-        if (taken < 0) fprintf(stderr, "quern bench: ops has no use for '%s'; %s\n", argv[i], more);
-        else if (!value) fprintf(stderr, "quern bench: ops: '%s' needs something behind it; %s\n", argv[i], more);
-        else if (!taken) fprintf(stderr, "quern bench: ops: %s cannot be '%s'; %s\n", argv[i], value, more);
-        if (taken <= 0 || !value) return APP_USAGE;
-        say_again(argv, i++);
-    }
+static const option_row words[] = {
+    OPTION(ops_words, op, "--op", "NAME", "only rows of this op", .choices = op_of_row),
+    OPTION(ops_words, dtype, "--dtype", "NAME", "only rows of this dtype"),
+    OPTION(ops_words, shape, "--shape", "TEXT", "only rows whose shape has that text in it"),
+    OPTION(ops_words, list, "--list", NULL, "print op, shape and dtypes of the rows, and time nothing"),
+    OPTION(ops_words, threads, "-t, --threads", "N,...",
+           "numbers of threads up to 256, at most 8 of them (default 1 and the number of cores)"),
+    OPTION(ops_words, ms, "--ms", "N", "time for each row and number of threads (default 300)"),
+    OPTION(ops_words, against, "--against", "FILE",
+           "a csv of before; adds how many times as fast this is, to rows that are in it", .files = "csv"),
+    OPTION(ops_words, format, "-o", "md|csv|json", "form of the table (default md)"),
+    APP_PROFILE_ROW(ops_words, profile),
+    {0}};
+static const option_group groups[] = {{NULL, words, 0}, {0}};
+
+static int cannot_be(const char *name, const char *value) {
+    fprintf(stderr, "quern bench: ops: %s cannot be '%s'; 'quern bench ops --help' says more\n", name, value);
+    return APP_USAGE;
+}
+
+static int understand(options *o, const ops_words *w) {
+    const struct {
+        const char *name, *value;
+    } filled[] = {{"--op", w->op}, {"--dtype", w->dtype}, {"--shape", w->shape}, {"--against", w->against}};
+    for (size_t i = 0; i < sizeof filled / sizeof *filled; i++)
+        if (filled[i].value && !*filled[i].value) return cannot_be(filled[i].name, "");
+    o->op = w->op;
+    o->dtype = w->dtype;
+    o->shape = w->shape;
+    o->against = w->against;
+    o->list = w->list;
+    if (w->threads && !take_threads(o, w->threads)) return cannot_be("--threads", w->threads);
+    if (w->ms && !take_ms(o, w->ms)) return cannot_be("--ms", w->ms);
+    if (w->format && !is_format(w->format)) return cannot_be("-o", w->format);
+    if (w->format) o->format = w->format;
     for (int i = 0; i < N_ROWS; i++)
         if (wants(o, &rows[i])) return APP_OK;
     return refuse(o);
 }
 
-int bench_ops(int argc, char **argv, const char *folder) {
+static int run(const quern_verb *self, int argc, char **argv) {
     options o = {.format = "md", .ms = 300};
-    int rc = understand(&o, argc, argv);
+    ops_words w = {0};
+    int rc = options_read(self, argc, argv, &w);
+    if (rc == APP_OK) rc = understand(&o, &w);
     if (rc != APP_OK) return rc;
     if (o.list) return list_rows(&o), APP_OK;
     if (o.against) rc = bench_before_read(&o.before, o.against);
-    if (rc == APP_OK && (rc = app_profile_begin(&o.profile, folder)) == APP_OK) {
+    if (rc == APP_OK && (rc = app_profile_begin(&o.profile, app_profile_folder(&w.profile))) == APP_OK) {
         rc = run_all(&o);
         int written = app_profile_end(&o.profile);
         rc = rc == APP_OK ? written : rc;
@@ -437,3 +430,19 @@ int bench_ops(int argc, char **argv, const char *folder) {
     bench_before_free(&o.before);
     return rc;
 }
+
+const quern_verb bench_ops = {
+    .name = "bench ops",
+    .who = "quern bench",
+    .brief = "time single ops at shapes that matter, beside those limits",
+    .run = run,
+    .usage = "[options]",
+    .about = "Times single ops, each planned once, beside what this machine's memory and arithmetic would allow.\n\n"
+             "The column roof: what part of the time the op must take by the machine's bandwidth (of its last cache for what "
+             "that holds, "
+             "for the op's mix of reads and writes) and by its arithmetic, whichever takes longer. Arithmetic is f32 "
+             "multiply-adds; for "
+             "products of block types and of bytes the best of products of bytes, see quern bench limits. What needs fewer "
+             "operations "
+             "than are counted, as Winograd's convolution, can be above 100.",
+    .groups = groups};

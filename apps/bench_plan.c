@@ -114,12 +114,31 @@ static int measure_planning(void) {
     return kept ? APP_OK : APP_FAILED;
 }
 
-int bench_plan(int argc, char **argv, const char *folder) {
+typedef struct plan_words {
+    option_maybe profile;
+} plan_words;
+
+static const option_row rows[] = {APP_PROFILE_ROW(plan_words, profile), {0}};
+static const option_group groups[] = {{NULL, rows, 0}, {0}};
+
+static int run(const quern_verb *self, int argc, char **argv) {
+    plan_words w = {{0, NULL}};
     app_profile profile;
-    (void)argc, (void)argv;
+    int rc = options_read(self, argc, argv, &w);
+    if (rc != APP_OK) return rc;
     printf("plans, fastest of %d rounds\n", ROUNDS);
-    int begun = app_profile_begin(&profile, folder);
+    int begun = app_profile_begin(&profile, app_profile_folder(&w.profile));
     if (begun != APP_OK) return begun;
     int a = measure_replay(&profile), b = measure_planning(), written = app_profile_end(&profile);
     return a == APP_OK && b == APP_OK ? written : APP_FAILED;
 }
+
+const quern_verb bench_plan = {
+    .name = "bench plan",
+    .who = "quern bench",
+    .brief = "time planning 10,000 nodes, and replaying 1,000 tiny ones",
+    .run = run,
+    .usage = "[--profile[=DIR]]",
+    .about = "Times how long a graph of 10,000 nodes takes to be planned, and what a step costs when a plan of 1,000 "
+             "tiny ones is run again.",
+    .groups = groups};

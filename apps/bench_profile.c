@@ -239,15 +239,27 @@ static int measure_cost(qn_context *off, qn_context *on, app_profile *profile) {
     return rc == APP_OK ? report(&c) : rc;
 }
 
-int bench_profile(int argc, char **argv, const char *folder) {
+typedef struct profile_words {
+    const char *trace;
+    option_maybe profile;
+} profile_words;
+
+static const option_row rows[] = {
+    OPTION(profile_words, trace, "TRACE", NULL, "a trace file: how fast the analyser is on it", .files = "*"),
+    APP_PROFILE_ROW(profile_words, profile),
+    {0}};
+static const option_group groups[] = {{NULL, rows, 0}, {0}};
+
+static int run(const quern_verb *self, int argc, char **argv) {
     app_profile profile;
-    if (argc == 2 && !*argv[1]) {
-        fprintf(stderr, "quern bench profile: the name of the trace is empty\n");
-        return APP_USAGE;
-    }
-    if (app_profile_begin(&profile, folder) != APP_OK) return APP_FAILED; /* before a minute's work would be lost */
+    profile_words w = {NULL, {0, NULL}};
+    int words = options_read(self, argc, argv, &w);
+    if (words != APP_OK) return words;
+    if (app_is_empty("quern bench profile", "the trace", w.trace)) return APP_USAGE;
+    if (app_profile_begin(&profile, app_profile_folder(&w.profile)) != APP_OK)
+        return APP_FAILED; /* before a minute's work would be lost */
     int trace_rc = APP_OK; /* first, while the process is small: peak memory is the process's */
-    if (argc == 2) trace_rc = bench_trace(argv[1]);
+    if (w.trace) trace_rc = bench_trace(w.trace);
     else printf("analyser: not measured; name a trace file to do so\n");
     qn_context *off = NULL, *on = NULL;
     int rc = APP_FAILED;
@@ -259,3 +271,13 @@ int bench_profile(int argc, char **argv, const char *folder) {
     if (rc == APP_OK) rc = written;
     return rc == APP_OK ? trace_rc : rc;
 }
+
+const quern_verb bench_profile = {
+    .name = "bench profile",
+    .who = "quern bench",
+    .brief = "time what recording costs; with a trace file, how fast the analyser is",
+    .run = run,
+    .usage = "[TRACE] [--profile[=DIR]]",
+    .about = "Times what recording costs an op, on and off; with a trace file also how fast the analyser goes "
+             "through it.",
+    .groups = groups};

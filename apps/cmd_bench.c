@@ -7,16 +7,6 @@
 #include "app_profile.h"
 #include "bench.h"
 
-static const char
-    help[] = "usage: quern bench WHAT [--profile[=DIR]]\n\n"
-             "  -m FILE           tokens a second of a model; quern bench -m FILE --help\n"
-             "  dispatch          what one eager call costs for a 16-element add, beside the bare loop\n"
-             "  plan              planning 10,000 nodes, and replaying 1,000 tiny ones\n"
-             "  limits [MS]       memory bandwidth and arithmetic this machine gives at best\n"
-             "  ops [options]     single ops at shapes that matter, beside those limits; quern bench ops --help\n"
-             "  profile [TRACE]   what recording costs; with a trace file, how fast the analyser is\n\n"
-             "  --profile records the run into DIR (default quern-profile); dispatch then shows what a recorded call costs\n";
-
 double bench_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -83,7 +73,7 @@ static int time_rounds(subject *s, double *best) {
     return APP_OK;
 }
 
-static int bench_dispatch(const char *folder) {
+static int time_calls(const char *folder) {
     enum { LIMIT_NS = 150, RECORDED_LIMIT_NS = 350 };
     subject s;
     memset(&s, 0, sizeof s);
@@ -120,53 +110,37 @@ static int bench_dispatch(const char *folder) {
     return cost <= limit ? APP_OK : APP_FAILED;
 }
 
-static int dispatch_only(int argc, char **argv, const char *folder) {
-    (void)argc, (void)argv;
-    return bench_dispatch(folder);
+typedef struct dispatch_words {
+    option_maybe profile;
+} dispatch_words;
+
+static const option_row dispatch_rows[] = {APP_PROFILE_ROW(dispatch_words, profile), {0}};
+static const option_group dispatch_groups[] = {{NULL, dispatch_rows, 0}, {0}};
+
+static int run_dispatch(const quern_verb *self, int argc, char **argv) {
+    dispatch_words w = {{0, NULL}};
+    int rc = options_read(self, argc, argv, &w);
+    return rc == APP_OK ? time_calls(app_profile_folder(&w.profile)) : rc;
 }
 
-/* Those without a help of their own have the verb's. */
-static const struct {
-    const char *name;
-    int (*run)(int argc, char **argv, const char *folder);
-    const char *help;
-    int most; /* words behind the name, none of them an option; -1: it sorts them itself */
-} benches[] = {{"dispatch", dispatch_only, help, 0},
-               {"plan", bench_plan, help, 0},
-               {"limits", bench_limits, bench_limits_help, 1},
-               {"ops", bench_ops, bench_ops_help, -1},
-               {"profile", bench_profile, help, 1}};
+const quern_verb bench_dispatch = {
+    .name = "bench dispatch",
+    .who = "quern bench",
+    .brief = "time one eager call of a 16-element add, beside the bare loop",
+    .run = run_dispatch,
+    .usage = "[--profile[=DIR]]",
+    .about = "Times what one eager call costs for an add of 16 elements, beside the bare loop; with --profile, what "
+             "a recorded call costs.",
+    .groups = dispatch_groups};
 
-static int asks_for_help(int argc, char **argv) {
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) return 1;
-    return 0;
-}
+static const quern_verb *const benches[] = {&bench_dispatch, &bench_plan, &bench_limits, &bench_ops, &bench_profile, NULL};
 
-/* argv[0] is the benchmark. */
-static int run_bench(size_t which, int argc, char **argv, const char *folder) {
-    if (asks_for_help(argc, argv)) {
-        fputs(benches[which].help, stdout);
-        return APP_OK;
-    }
-    for (int i = 1; benches[which].most >= 0 && i < argc; i++)
-        if (i > benches[which].most || argv[i][0] == '-') {
-            fprintf(stderr, "quern bench: %s has no use for '%s'; 'quern bench %s --help' says more\n", argv[0], argv[i],
-                    argv[0]);
-            return APP_USAGE;
-        }
-    return benches[which].run(argc, argv, folder);
-}
-
-int cmd_bench(int argc, char **argv) {
-    if (argc == 2 && asks_for_help(argc, argv)) {
-        fputs(help, stdout);
-        return APP_OK;
-    }
-    const char *folder = app_profile_option(&argc, argv);
-    if (argc >= 2 && (argv[1][0] == '-' || strstr(argv[1], ".gguf"))) return bench_model(argc, argv, folder);
-    for (size_t i = 0; argc >= 2 && i < sizeof benches / sizeof *benches; i++)
-        if (strcmp(argv[1], benches[i].name) == 0) return run_bench(i, argc - 1, argv + 1, folder);
-    fprintf(stderr, argc < 2 ? "quern bench: what should be measured?\n%s" : "quern bench: that is not a benchmark\n%s", help);
-    return APP_USAGE;
-}
+const quern_verb verb_bench = {
+    .name = "bench",
+    .brief = "measure, beside a limit or a peer in the same run",
+    .run = bench_model,
+    .usage = "-m FILE [options]\nops [options]\nlimits | dispatch | plan | profile [options]",
+    .about = "Measures. With a model: how many tokens a second it reads (ppN: N tokens of a prompt) and makes (tgN: N, one "
+             "after the other, behind as many tokens as -d says). Encoders only read, a text as a whole.",
+    .groups = bench_model_groups,
+    .subs = benches};

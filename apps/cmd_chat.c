@@ -4,14 +4,11 @@
 
 #include "lm_sample.h"
 
-static const char
-    help[] = "usage: quern chat FILE [-sys TEXT]\n"
-             "A conversation: a line of yours, then the model's. '/clear' begins anew, '/exit' or the end of input ends it.\n"
-             "A line that does not fit the context is left out, which is said, and the conversation goes on.\n"
-             "  -sys, --system-prompt TEXT      said to the model before everything else\n"
-             "  --chat-template TEXT            a Jinja template instead of the model's own\n"
-             "  --chat-template-file FILE       the same from a file\n"
-             "  -n, --predict N                 most tokens in an answer\n" LM_HELP;
+typedef struct chat_words {
+    const char *system, *template_text, *template_file, *n;
+    lm_words lm;
+    sample_words sample;
+} chat_words;
 
 typedef struct chat {
     lm *l;
@@ -223,7 +220,7 @@ static int converse(chat *c, const char *system) {
     return *model_stopped() && rc == APP_OK ? MODEL_INTERRUPTED : rc;
 }
 
-static int talk(lm *l, const sample_words *sw, const char *const words[4]) {
+static int talk(lm *l, const chat_words *w) {
     chat c;
     char bos[64], eos[64], *kept = NULL;
     const qn_tokenizer *t;
@@ -231,16 +228,16 @@ static int talk(lm *l, const sample_words *sw, const char *const words[4]) {
     memset(&c, 0, sizeof c);
     c.l = l;
     c.most = -1;
-    int rc = words[3] ? lm_number("chat", "--predict", words[3], -1, INT32_MAX, &c.most) : APP_OK;
+    int rc = w->n ? lm_number("chat", "--predict", w->n, -1, INT32_MAX, &c.most) : APP_OK;
     if (rc == APP_OK) rc = lm_tokenizer(l, &t);
-    if (rc == APP_OK) rc = take_template(l, &c, words[1], words[2], &kept);
+    if (rc == APP_OK) rc = take_template(l, &c, w->template_text, w->template_file, &kept);
     if (rc == APP_OK) rc = lm_session(l);
-    if (rc == APP_OK) rc = sample_create(l, sw, &c.s);
+    if (rc == APP_OK) rc = sample_create(l, &w->sample, &c.s);
     if (rc == APP_OK) {
         qn_tokenizer_describe(t, &info);
         c.bos = info.add_bos > 0 ? token_text(l, info.bos, bos) : "";
         c.eos = token_text(l, info.eos, eos);
-        rc = converse(&c, words[0]);
+        rc = converse(&c, w->system);
     }
     sample_free(&c.s);
     free(c.messages);
@@ -249,24 +246,36 @@ static int talk(lm *l, const sample_words *sw, const char *const words[4]) {
     return rc;
 }
 
-int cmd_chat(int argc, char **argv) {
-    const char *folder = app_profile_option(&argc, argv), *own_words[4] = {NULL, NULL, NULL, NULL};
-    lm_words words = {0};
-    sample_words sw = {0};
+static const option_row rows[] = {
+    OPTION(chat_words, system, "-sys, --system-prompt", "TEXT", "said to the model before everything else"),
+    OPTION(chat_words, n, "-n, --predict, --n-predict", "N", "most tokens in an answer; -1 (the default): until the model ends"),
+    OPTION(chat_words, template_text, "--chat-template", "TEXT", "a Jinja template instead of the model's own"),
+    OPTION(chat_words, template_file, "--chat-template-file", "FILE", "the same from a file", .files = "*"),
+    {0}};
+static const option_group groups[] = {{NULL, rows, 0},
+                                      {"The model and how it runs", lm_rows, offsetof(chat_words, lm)},
+                                      {"How tokens are picked", sample_rows, offsetof(chat_words, sample)},
+                                      {0}};
+
+static int run(const quern_verb *self, int argc, char **argv) {
+    chat_words w = {0};
     lm l;
-    const model_flag own[] = {LM_FLAGS(words),
-                              {"-sys", &own_words[0], NULL, 0},
-                              {"--system-prompt", &own_words[0], NULL, 0},
-                              {"--chat-template", &own_words[1], NULL, 0},
-                              {"--chat-template-file", &own_words[2], NULL, 0},
-                              {"-n", &own_words[3], NULL, 0},
-                              {"--predict", &own_words[3], NULL, 0}};
-    int rc = sample_options(argc, argv, help, &sw, own, (int)(sizeof own / sizeof *own), &words);
-    if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
-    if (own_words[1] && own_words[2]) return app_apart("quern chat", "--chat-template", "--chat-template-file");
+    int rc = lm_read(self, argc, argv, &w, &w.lm);
+    if (rc != APP_OK) return rc;
+    if (w.template_text && w.template_file) return app_apart("quern chat", "--chat-template", "--chat-template-file");
     model_catch_stop_reading();
-    rc = lm_open(&l, "chat", &words);
-    if (rc == APP_OK) rc = lm_prepare(&l, &words, folder);
-    if (rc == APP_OK) rc = talk(&l, &sw, own_words);
+    rc = lm_open(&l, "chat", &w.lm);
+    if (rc == APP_OK) rc = lm_prepare(&l, &w.lm);
+    if (rc == APP_OK) rc = talk(&l, &w);
     return lm_close(&l, rc);
 }
+
+const quern_verb verb_chat = {
+    .name = "chat",
+    .brief = "talk with a language model",
+    .run = run,
+    .usage = "-m MODEL.gguf [-sys TEXT] [options]",
+    .about = "A conversation: a line of yours, then the model's. '/clear' begins anew, '/exit' or the end of input ends it. "
+             "A line that does not fit the context is left out, which is said, and the conversation goes on.",
+    .groups = groups,
+    .needs = "models"};

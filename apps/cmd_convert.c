@@ -6,18 +6,6 @@
 #include "convert_parts.h"
 #include "lm.h"
 
-static const char
-    help[] = "usage: quern convert IN OUT.gguf [--type TYPE] [--tokenizer FILE] [--pre NAME] [--name NAME] [-t N] [--no-mmap]\n\n"
-             "IN is a folder from Hugging Face with config.json, safetensors and tokenizer.json or tokenizer.model; or a .bin "
-             "checkpoint of\n"
-             "llama2.c, with tokenizer.bin beside it.\n\n"
-             "  --type       of the weights, as 'quern quantize' has them, or 'auto' (the default): as they are\n"
-             "  --tokenizer  the vocabulary of a .bin, when it is not tokenizer.bin beside it\n"
-             "  --pre        how the tokenizer cuts text (tokenizer.ggml.pre), when tokenizer.json does it in an unknown way\n"
-             "  --name       of the model (general.name)\n"
-             "  -t           threads; default: all processors\n"
-             "  --no-mmap    read the weights into memory instead of mapping their files\n";
-
 /* ---- Bytes */
 
 void convert_append(convert_bytes *b, const void *data, size_t bytes) {
@@ -274,36 +262,60 @@ static int run(conversion *c) {
     return status == QN_OK && end == QN_OK ? APP_OK : APP_FAILED;
 }
 
-int cmd_convert(int argc, char **argv) {
-    conversion c = {.auto_type = 1};
-    int64_t n_threads = 0;
-    const char *words[2], *type = NULL, *threads = NULL;
-    int n = 0;
-    const model_flag flags[] = {
-        {"--type", &type, NULL, 0},       {"--outtype", &type, NULL, 0},    {"--tokenizer", &c.tokenizer, NULL, 0},
-        {"--pre", &c.pre, NULL, 0},       {"--name", &c.name, NULL, 0},     {"-t", &threads, NULL, 0},
-        {"--threads", &threads, NULL, 0}, {"--no-mmap", NULL, &c.no_map, 0}};
-    int rc = model_options(argc, argv, help, flags, sizeof flags / sizeof *flags, words, 2, &n);
-    if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
-    if (n < 2) {
+typedef struct convert_words {
+    const char *in, *out, *type, *tokenizer, *pre, *name, *threads;
+    int no_map;
+} convert_words;
+
+static const char *type_name(int item) { return item == 0 ? "auto" : quantize_type_name(item - 1); }
+
+static const option_row rows[] = {
+    OPTION(convert_words, in, "IN", NULL, NULL, .files = "*"),
+    OPTION(convert_words, out, "OUT.gguf", NULL, NULL, .files = "gguf"),
+    OPTION(convert_words, type, "--type, --outtype", "TYPE",
+           "type of the weights, as 'quern quantize' has them, or auto (the default): as they are", .choices = type_name),
+    OPTION(convert_words, tokenizer, "--tokenizer", "FILE", "the vocabulary of a .bin, when it is not tokenizer.bin beside it",
+           .files = "*"),
+    OPTION(convert_words, pre, "--pre", "NAME",
+           "how the tokenizer cuts text (tokenizer.ggml.pre), when tokenizer.json does it in an unknown way"),
+    OPTION(convert_words, name, "--name", "NAME", "of the model (general.name)"),
+    OPTION(convert_words, threads, "-t, --threads", "N", "threads (default: all processors)"),
+    OPTION(convert_words, no_map, "--no-mmap", NULL, "read the weights into memory instead of mapping their files"),
+    {0}};
+static const option_group groups[] = {{NULL, rows, 0}, {0}};
+
+/* The conversion of the words; APP_OK or APP_USAGE. */
+static int understand(const convert_words *w, conversion *c) {
+    if (!w->out) {
         fprintf(stderr, "quern convert: it takes a model and a file to write; 'quern convert --help' says more\n");
         return APP_USAGE;
     }
-    c.in = words[0];
-    c.out = words[1];
-    if (app_is_empty("quern convert", "the model", c.in) || app_is_empty("quern convert", "the file to write", c.out))
+    c->in = w->in;
+    c->out = w->out;
+    c->tokenizer = w->tokenizer;
+    c->pre = w->pre;
+    c->name = w->name;
+    c->no_map = w->no_map;
+    if (app_is_empty("quern convert", "the model", c->in) || app_is_empty("quern convert", "the file to write", c->out))
         return APP_USAGE;
-    if (model_is_same("convert", c.in, c.out)) return APP_USAGE;
-    if (type && strcmp(type, "auto") != 0) {
-        c.auto_type = 0;
-        c.how.type = quantize_type_find(type);
-        if (c.how.type == QUANTIZE_TYPES) {
-            fprintf(stderr, "quern convert: there is no type '%s'; known are auto and:\n", type);
-            quantize_types_print(stderr);
-            return APP_USAGE;
-        }
-    }
-    if (threads && lm_number("convert", "--threads", threads, 1, QN_POOL_MAX, &n_threads) != APP_OK) return APP_USAGE;
+    if (model_is_same("convert", c->in, c->out)) return APP_USAGE;
+    if (!w->type || strcmp(w->type, "auto") == 0) return APP_OK;
+    c->auto_type = 0;
+    c->how.type = quantize_type_find(w->type);
+    if (c->how.type != QUANTIZE_TYPES) return APP_OK;
+    fprintf(stderr, "quern convert: there is no type '%s'; known are auto and:\n", w->type);
+    quantize_types_print(stderr);
+    return APP_USAGE;
+}
+
+static int run_words(const quern_verb *self, int argc, char **argv) {
+    conversion c = {.auto_type = 1};
+    convert_words w = {0};
+    int64_t n_threads = 0;
+    int rc = options_read(self, argc, argv, &w);
+    if (rc == APP_OK) rc = understand(&w, &c);
+    if (rc == APP_OK && w.threads) rc = lm_number("convert", "--threads", w.threads, 1, QN_POOL_MAX, &n_threads);
+    if (rc != APP_OK) return rc;
     if (qn_pool_create((int)n_threads, &c.pool) != QN_OK) return model_fail("convert", "no pool of so many threads");
     model_catch_stop_writing();
     rc = run(&c);
@@ -316,3 +328,12 @@ int cmd_convert(int argc, char **argv) {
     qn_pool_destroy(c.pool);
     return rc;
 }
+
+const quern_verb verb_convert = {
+    .name = "convert",
+    .brief = "write a GGUF file from safetensors or a llama2.c checkpoint",
+    .run = run_words,
+    .usage = "IN OUT.gguf [options]",
+    .about = "IN is a folder from Hugging Face with config.json, safetensors and tokenizer.json or tokenizer.model; or a "
+             ".bin checkpoint of llama2.c, with tokenizer.bin beside it.",
+    .groups = groups};

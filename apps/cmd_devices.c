@@ -8,11 +8,6 @@
 
 enum { ROOM = 17 };
 
-static const char
-    *const help = "usage: quern devices [--json]\n\n"
-                  "Lists the devices Quern can compute on: name, driver, memory, features and what the self-test says;\n"
-                  "then what this build lacks, and why.\n";
-
 typedef struct feature {
     uint32_t bit;
     const char *name;
@@ -90,25 +85,40 @@ static void print_lacks(int json) {
     if (json) printf("]}\n");
 }
 
-int cmd_devices(int argc, char **argv) {
+typedef struct device_words {
+    int json;
+} device_words;
+
+static const option_row rows[] = {OPTION(device_words, json, "--json", NULL, "print the same for machines"), {0}};
+static const option_group groups[] = {{NULL, rows, 0}, {0}};
+
+static int run(const quern_verb *self, int argc, char **argv) {
     static qn_device_info list[ROOM];
     qn_error error = {QN_OK, ""};
-    int n = 0, json = 0;
-    const model_flag flags[] = {{"--json", NULL, &json, 0}};
-    int rc = model_options(argc, argv, help, flags, 1, NULL, 0, &n);
-    if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
+    device_words w = {0};
+    int n = 0, rc = options_read(self, argc, argv, &w);
+    if (rc != APP_OK) return rc;
     if (qn_device_list(list, ROOM, &n, &error) != QN_OK) {
         fprintf(stderr, "quern devices: %s\n", error.text);
         return APP_FAILED;
     }
     if (n > ROOM) n = ROOM;
     for (int i = 0; i < n; i++) {
-        if (!json) print_text(&list[i]);
+        if (!w.json) print_text(&list[i]);
         else printf("%s", i ? ",\n  " : "{\"devices\": [");
-        if (json) print_json(&list[i]);
+        if (w.json) print_json(&list[i]);
     }
-    if (json) printf("]");
-    print_lacks(json);
+    if (w.json) printf("]");
+    print_lacks(w.json);
     if (error.text[0] && !build_lacks_why("Vulkan")) fprintf(stderr, "quern devices: no Vulkan device: %s\n", error.text);
     return APP_OK;
 }
+
+const quern_verb verb_devices = {
+    .name = "devices",
+    .brief = "list what this machine can compute on, and what this build lacks",
+    .run = run,
+    .usage = "[--json]",
+    .about = "Lists the devices that Quern can compute on: name, driver, memory, features, and what the self-test of "
+             "each says. Then what this build lacks, and why.",
+    .groups = groups};

@@ -5,16 +5,9 @@
 
 #include "lm.h"
 
-static const char
-    help[] = "usage: quern eval FILE -f TEXT [-c N]         perplexity of a text, in windows of N tokens\n"
-             "       quern eval FILE --ids \"11 48 85\" [--logits OUT.f32]\n"
-             "                                                 raw logits of one sequence, [tokens, vocabulary] in f32\n"
-             "                                                 (of an encoder: embeddings, [tokens, width])\n"
-             "  -p TEXT                 the text itself\n"
-             "  --chunks N              only the first N windows\n" LM_HELP "The cache is f32 unless a type is named.\n";
-
 typedef struct eval_words {
     const char *file, *text, *ids, *logits, *chunks;
+    lm_words lm;
 } eval_words;
 
 /* ---- Raw logits */
@@ -167,32 +160,45 @@ static int check_words(const eval_words *w) {
                                                                                                                : APP_OK;
 }
 
-int cmd_eval(int argc, char **argv) {
-    const char *folder = app_profile_option(&argc, argv);
-    lm_words words = {0};
+static const option_row rows[] = {
+    OPTION(eval_words, file, "-f, --file", "FILE", "the text whose perplexity is wanted, from a file; - is standard input",
+           .files = "*"),
+    OPTION(eval_words, text, "-p, --prompt", "TEXT", "the text itself"),
+    OPTION(eval_words, chunks, "--chunks", "N", "only the first N windows"),
+    OPTION(eval_words, ids, "--ids", "\"11 48 85\"", "the raw logits of one sequence of tokens (of an encoder: its vectors)"),
+    OPTION(eval_words, logits, "--logits", "OUT.f32",
+           "write those of every token there: [tokens, vocabulary] in f32 (of an encoder: "
+           "[tokens, width])",
+           .files = "*"),
+    {0}};
+static const option_group groups[] = {{NULL, rows, 0}, {"The model and how it runs", lm_rows, offsetof(eval_words, lm)}, {0}};
+
+static int run(const quern_verb *self, int argc, char **argv) {
     eval_words w = {0};
     lm l;
-    const model_flag flags[] = {LM_FLAGS(words),
-                                {"-f", &w.file, NULL, 0},
-                                {"--file", &w.file, NULL, 0},
-                                {"-p", &w.text, NULL, 0},
-                                {"--prompt", &w.text, NULL, 0},
-                                {"--ids", &w.ids, NULL, 0},
-                                {"--logits", &w.logits, NULL, 0},
-                                {"--chunks", &w.chunks, NULL, 0}};
-    int rc = lm_options(argc, argv, help, flags, sizeof flags / sizeof *flags, &words);
-    if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
+    int rc = lm_read(self, argc, argv, &w, &w.lm);
+    if (rc != APP_OK) return rc;
     if (!w.ids && !w.file && !w.text) {
         fputs("quern eval: what text? -f FILE, -p TEXT or --ids; 'quern eval --help' says more\n", stderr);
         return APP_USAGE;
     }
     rc = check_words(&w);
     if (rc != APP_OK) return rc;
-    if (model_is_same("eval", words.model, w.logits) || model_is_same("eval", w.file, w.logits)) return APP_USAGE;
+    if (model_is_same("eval", w.lm.model, w.logits) || model_is_same("eval", w.file, w.logits)) return APP_USAGE;
     model_catch_stop_reading();
-    rc = lm_open(&l, "eval", &words);
-    if (rc == APP_OK) rc = lm_prepare(&l, &words, folder);
+    rc = lm_open(&l, "eval", &w.lm);
+    if (rc == APP_OK) rc = lm_prepare(&l, &w.lm);
     l.options.flags |= QN_SESSION_F32_CACHE;
     if (rc == APP_OK) rc = w.ids ? run_ids(&l, &w) : run_text(&l, &w);
     return lm_close(&l, rc);
 }
+
+const quern_verb verb_eval = {
+    .name = "eval",
+    .brief = "measure a model's perplexity on a text, or print raw logits",
+    .run = run,
+    .usage = "-m MODEL.gguf -f FILE [-c N] [options]\n-m MODEL.gguf --ids \"11 48 85\" [--logits OUT.f32] [options]",
+    .about = "Prints how well a model predicts a text (its perplexity, in windows of -c tokens that do not overlap), or the "
+             "raw logits of one sequence of tokens. The cache is f32 unless a type is named.",
+    .groups = groups,
+    .needs = "models"};

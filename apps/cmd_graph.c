@@ -4,28 +4,11 @@
 
 #include "app.h"
 
-static const char
-    help[] = "usage: quern graph FILE.qir [--bind NAME=N,...] [--grad LOSS --wrt NAME,...] [--passes all|NAME,...]\n"
-             "                   [--verify | --dot | --stats]\n\n"
-             "Reads a graph (docs/qir.md) and prints it back in its normal form. '-' reads standard input.\n\n"
-             "  --bind    gives every symbol a number; those left out take their largest\n"
-             "  --grad    adds the gradients of an output (LOSS) by the inputs and params of --wrt, as outputs 'grad NAME'\n"
-             "  --verify  checks everything, prints every fault, and nothing else\n"
-             "  --dot     for Graphviz\n"
-             "  --stats   nodes by op, values, bytes, and the tree of labels\n"
-             "  --passes  optimises first, with all passes or those named, in that order; each is checked. With it:\n"
-             "    --skip NAME,...         leaves out passes or single rules, by the names that --report gives\n"
-             "    --limit N               stops after so many changes: halve it to find the one that matters\n"
-             "    --fast                  also what changes results within the ops' bounds\n"
-             "    --precision f16|bf16    products in halves\n"
-             "    --print-after NAME|all  the graph after that pass\n"
-             "    --report                every change, and what was left alone and why, instead of the graph\n"
-             "    --time                  changes, nodes and time of each pass, instead of the graph\n";
-
-typedef struct options {
-    const char *file, *form, *bind, *loss, *wrt;
+typedef struct graph_words {
+    const char *file, *bind, *loss, *wrt;
+    option_choice form;
     graph_passes p;
-} options;
+} graph_words;
 
 static int complain(const char *file, const char *text) {
     fprintf(stderr, "quern graph: %s: %s\n", file, text);
@@ -108,11 +91,12 @@ static int bind_symbols(qn_graph **graph, const char *file, const char *list) {
     return APP_OK;
 }
 
-static int show(const qn_graph *g, const options *o) {
+static int show(const qn_graph *g, const graph_words *o) {
     qn_error error;
-    if (o->form && strcmp(o->form, "--verify") == 0) return qn_graph_verify(g, print_fault, NULL) == QN_OK ? APP_OK : APP_FAILED;
-    if (o->form && strcmp(o->form, "--stats") == 0) return graph_print_stats(g);
-    if (o->form) {
+    const char *form = o->form.name;
+    if (form && strcmp(form, "--verify") == 0) return qn_graph_verify(g, print_fault, NULL) == QN_OK ? APP_OK : APP_FAILED;
+    if (form && strcmp(form, "--stats") == 0) return graph_print_stats(g);
+    if (form) {
         graph_print_dot(g);
         return APP_OK;
     }
@@ -120,52 +104,39 @@ static int show(const qn_graph *g, const options *o) {
     return qn_graph_print(g, write_out, stdout, &error) == QN_OK ? APP_OK : complain(o->file, error.text);
 }
 
-/* Where a word of the command line goes, and whether another belongs to it; NULL when it is none. */
-static const char **slot_of(options *o, const char *word, int *takes) {
-    const struct {
-        const char *word;
-        const char **slot;
-        int takes;
-    } words[] = {{"--bind", &o->bind, 1},
-                 {"--grad", &o->loss, 1},
-                 {"--wrt", &o->wrt, 1},
-                 {"--passes", &o->p.passes, 1},
-                 {"--skip", &o->p.skip, 1},
-                 {"--limit", &o->p.limit, 1},
-                 {"--precision", &o->p.precision, 1},
-                 {"--print-after", &o->p.print_after, 1},
-                 {"--fast", &o->p.fast, 0},
-                 {"--time", &o->p.time, 0},
-                 {"--report", &o->p.report, 0},
-                 {"--verify", &o->form, 0},
-                 {"--dot", &o->form, 0},
-                 {"--stats", &o->form, 0}};
-    *takes = 0;
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strcmp(word, words[i].word) == 0) {
-            *takes = words[i].takes;
-            return words[i].slot;
-        }
-    return word[0] == '-' && word[1] ? NULL : &o->file;
-}
+static const char *pass_name(int i) { return qn_graph_pass_name(i, NULL); }
+
+static const option_row rows[] = {
+    OPTION(graph_words, file, "FILE.qir", NULL, NULL, .files = "qir"),
+    OPTION(graph_words, bind, "--bind", "NAME=N,...", "give every symbol a number; those left out take their largest"),
+    OPTION(graph_words, loss, "--grad", "LOSS", "add the gradients of this output by what --wrt names, as outputs 'grad NAME'"),
+    OPTION(graph_words, wrt, "--wrt", "NAME,...", "inputs and params that --grad differentiates by"),
+    OPTION(graph_words, form, "--verify", NULL, "check everything, print every fault, and nothing else"),
+    OPTION(graph_words, form, "--dot", NULL, "print it for Graphviz"),
+    OPTION(graph_words, form, "--stats", NULL, "print nodes by op, values, bytes, and the tree of labels"),
+    {0}};
+static const option_row pass_rows[] = {
+    OPTION(graph_passes, passes, "--passes", "all|NAME,...",
+           "optimise first, with all passes or those named, in that order; each is "
+           "checked",
+           .choices = pass_name),
+    OPTION(graph_passes, skip, "--skip", "NAME,...", "leave out passes or single rules, by the names that --report gives",
+           .choices = pass_name),
+    OPTION(graph_passes, limit, "--limit", "N", "stop after so many changes: halve it to find the one that matters"),
+    OPTION(graph_passes, fast, "--fast", NULL, "make also the changes that alter results within the ops' bounds"),
+    OPTION(graph_passes, precision, "--precision", "f16|bf16", "make products in halves"),
+    OPTION(graph_passes, print_after, "--print-after", "NAME|all", "print the graph after that pass", .choices = pass_name),
+    OPTION(graph_passes, report, "--report", NULL, "print every change, and what was left alone and why, instead of the graph"),
+    OPTION(graph_passes, time, "--time", NULL, "print changes, nodes and time of each pass, instead of the graph"),
+    {0}};
+static const option_group groups[] = {{NULL, rows, 0}, {"Passes", pass_rows, offsetof(graph_words, p)}, {0}};
 
 static int has_pass_words(const graph_passes *p) {
     return p->skip || p->limit || p->precision || p->print_after || p->fast || p->time || p->report;
 }
 
-/* Fills the options; 0 when the call makes no sense, which has been said. */
-static int understand(int argc, char **argv, options *o) {
-    for (int i = 1; i < argc; i++) {
-        const char *word = argv[i];
-        int takes;
-        const char **slot = slot_of(o, word, &takes);
-        if (!slot) fprintf(stderr, "quern graph: there is no option '%s'; 'quern graph --help' lists them\n", word);
-        else if (takes && i + 1 == argc) fprintf(stderr, "quern graph: '%s' needs something behind it\n", word);
-        else if (takes) app_again("quern graph", word, *slot, argv[i + 1]);
-        else if (*slot && strcmp(*slot, word) != 0) slot = (app_apart("quern graph", *slot, word), NULL);
-        if (!slot || (takes && i + 1 == argc)) return 0;
-        *slot = takes ? argv[++i] : word;
-    }
+/* Whether the words make sense together; else why has been said. */
+static int understand(const graph_words *o) {
     if (!o->file || !o->loss != !o->wrt) {
         fprintf(stderr, o->file ? "quern graph: --grad and --wrt go together\n" : "quern graph: which file?\n");
         return 0;
@@ -177,20 +148,25 @@ static int understand(int argc, char **argv, options *o) {
     return 1;
 }
 
-int cmd_graph(int argc, char **argv) {
-    options o = {0};
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
-            fputs(help, stdout);
-            return APP_OK;
-        }
-    if (!understand(argc, argv, &o)) return APP_USAGE;
+static int run(const quern_verb *self, int argc, char **argv) {
+    graph_words o = {0};
+    int rc = options_read(self, argc, argv, &o);
+    if (rc != APP_OK) return rc;
+    if (!understand(&o)) return APP_USAGE;
     qn_graph *graph = NULL;
     if (app_graph_read("quern graph", o.file, &graph) != APP_OK) return APP_FAILED;
-    int rc = o.bind ? bind_symbols(&graph, o.file, o.bind) : APP_OK;
+    rc = o.bind ? bind_symbols(&graph, o.file, o.bind) : APP_OK;
     if (rc == APP_OK && o.loss) rc = add_gradients(graph, o.file, o.loss, (char *)(uintptr_t)o.wrt);
     if (rc == APP_OK && o.p.passes) rc = graph_run_passes(&graph, o.file, &o.p);
     if (rc == APP_OK) rc = show(graph, &o);
     qn_graph_destroy(graph);
     return rc;
 }
+
+const quern_verb verb_graph = {
+    .name = "graph",
+    .brief = "print, check, draw, count or optimise a graph from .qir text",
+    .run = run,
+    .usage = "FILE.qir [options]",
+    .about = "Reads a graph (docs/qir.md) and prints it back in its normal form. '-' reads standard input.",
+    .groups = groups};

@@ -3,18 +3,6 @@
 
 #include "inspect.h"
 
-static const char
-    help[] = "usage: quern inspect FILE [--keys[=GLOB]] [--tensors[=GLOB]] [--all] [--hash] [--json] [--no-mmap]\n\n"
-             "Lists the metadata and the tensors of a GGUF file, of safetensors (a file, an index or a folder), or "
-             "of a JSON document.\n"
-             "A model in several files is listed whole.\n\n"
-             "  --keys     metadata only, of those the keys that match\n"
-             "  --tensors  tensors only, of those the names that match\n"
-             "  --all      strings and lists in full\n"
-             "  --hash     the XXH64 of each tensor's bytes, and of all bytes in the order listed\n"
-             "  --json     for machines; strings and lists are then always in full\n"
-             "  --no-mmap  read the file into memory instead of mapping it\n";
-
 enum { SHORT_TEXT = 100, SHORT_LIST = 8, NAME_LEAST = 8, NAME_MOST = 60 };
 
 int inspect_wants_key(const inspection *in, const char *name) {
@@ -175,30 +163,55 @@ static void print_text(inspection *in) {
     }
 }
 
-int cmd_inspect(int argc, char **argv) {
+typedef struct inspect_words {
+    const char *file;
+    option_maybe keys, tensors;
+    int all, hash, json, no_map;
+} inspect_words;
+
+static const option_row rows[] = {
+    OPTION(inspect_words, file, "FILE", NULL, NULL, .files = "*"),
+    OPTION(inspect_words, keys, "--keys", "GLOB", "metadata only; of those, the keys that match"),
+    OPTION(inspect_words, tensors, "--tensors", "GLOB", "tensors only; of those, the names that match"),
+    OPTION(inspect_words, all, "--all", NULL, "print strings and lists in full"),
+    OPTION(inspect_words, hash, "--hash", NULL, "print the XXH64 of each tensor's bytes, and of all bytes in the order listed"),
+    OPTION(inspect_words, json, "--json", NULL, "print the same for machines; strings and lists are then always in full"),
+    OPTION(inspect_words, no_map, "--no-mmap", NULL, "read the file into memory instead of mapping it"),
+    {0}};
+static const option_group groups[] = {{NULL, rows, 0}, {0}};
+
+static int run(const quern_verb *self, int argc, char **argv) {
     inspection in = {.info.size = sizeof in.info};
-    int only_keys = 0, only_tensors = 0, json = 0, no_map = 0, n = 0;
-    const model_flag flags[] = {{"--keys", &in.key_glob, &only_keys, MODEL_OPTIONAL},
-                                {"--tensors", &in.tensor_glob, &only_tensors, MODEL_OPTIONAL},
-                                {"--all", NULL, &in.all, 0},
-                                {"--hash", NULL, &in.hash, 0},
-                                {"--json", NULL, &json, 0},
-                                {"--no-mmap", NULL, &no_map, 0}};
+    inspect_words w = {0};
     qn_error error;
-    int rc = model_options(argc, argv, help, flags, sizeof flags / sizeof *flags, &in.path, 1, &n);
-    if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
-    if (n == 0) {
+    int rc = options_read(self, argc, argv, &w);
+    if (rc != APP_OK) return rc;
+    if (!w.file) {
         fprintf(stderr, "quern inspect: which file?\n");
         return APP_USAGE;
     }
-    if (app_is_empty("quern inspect", "the file", in.path)) return APP_USAGE;
-    in.show_keys = only_keys || !only_tensors;
-    in.show_tensors = only_tensors || !only_keys;
-    if (model_open_file(in.path, no_map, &in.file, &error) != QN_OK) return model_fail("inspect", error.text);
+    if (app_is_empty("quern inspect", "the file", w.file)) return APP_USAGE;
+    in.path = w.file;
+    in.key_glob = w.keys.argument;
+    in.tensor_glob = w.tensors.argument;
+    in.all = w.all;
+    in.hash = w.hash;
+    in.show_keys = w.keys.given || !w.tensors.given;
+    in.show_tensors = w.tensors.given || !w.keys.given;
+    if (model_open_file(in.path, w.no_map, &in.file, &error) != QN_OK) return model_fail("inspect", error.text);
     qn_file_describe(in.file, &in.info);
     model_hash_begin(&in.total);
-    if (json) inspect_print_json(&in);
+    if (w.json) inspect_print_json(&in);
     else print_text(&in);
     qn_file_close(in.file);
     return APP_OK;
 }
+
+const quern_verb verb_inspect = {
+    .name = "inspect",
+    .brief = "list the metadata and tensors of a model file",
+    .run = run,
+    .usage = "FILE [options]",
+    .about = "Lists the metadata and the tensors of a GGUF file, of safetensors (a file, an index or a folder), or of a "
+             "JSON document. A model in several files is listed whole.",
+    .groups = groups};

@@ -1,38 +1,12 @@
 /* quern ops: the op table, for people and for machines. */
-#include <ctype.h>
 #include <stdio.h>
 #include <strings.h>
 
 #include "app.h"
 
-static const char
-    help[] = "usage: quern ops [NAME] [--json | --markdown | --mermaid[=full]]\n"
-             "       quern ops --seed LIST [--markdown]\n\n"
-             "Lists every op of the table: family, inputs, attributes, dtypes, gradient, backends.\n\n"
-             "  NAME            the page of one op\n"
-             "  --json          everything, or the one op, for machines\n"
-             "  --markdown      the text of docs/ops.md\n"
-             "  --mermaid       the dispatcher's state machine, as the diagram of the 94 seed ops\n"
-             "  --mermaid=full  the same for every op, with guards and actions named\n"
-             "  --seed LIST     emel, mlx, rlx, rlx_steps, rlx_more or all: the names of a list and what serves each\n";
-
-/* The name that differs least, for a person who mistyped: fewest edits, nothing when all are far. */
-static int edits(const char *a, const char *b) {
-    int row[64], n = (int)strlen(b);
-    if (n > 62 || strlen(a) > 62) return 99;
-    for (int k = 0; k <= n; k++) row[k] = k;
-    for (int i = 1; a[i - 1]; i++) {
-        int corner = row[0];
-        row[0] = i;
-        for (int k = 1; k <= n; k++) {
-            int best = corner + (tolower((unsigned char)a[i - 1]) != b[k - 1]);
-            corner = row[k];
-            if (row[k] + 1 < best) best = row[k] + 1;
-            if (row[k - 1] + 1 < best) best = row[k - 1] + 1;
-            row[k] = best;
-        }
-    }
-    return row[n];
+static const char *name_of_op(const void *user, int op) {
+    (void)user;
+    return op < QN_OP_COUNT ? qn_op_describe(op)->name : NULL;
 }
 
 /* The ops that have it as a sub-op, behind a semicolon, but for those that derivatives are made of; how many there are. */
@@ -49,16 +23,10 @@ static int name_owners(const char *name) {
 }
 
 static int unknown_op(const char *name) {
-    int near = -1, least = 4;
-    for (int op = 0; op < QN_OP_COUNT; op++) {
-        int d = edits(name, qn_op_describe(op)->name);
-        if (d < least) {
-            least = d;
-            near = op;
-        }
-    }
+    int near;
     fprintf(stderr, "quern ops: there is no op '%s'", name);
-    if (!name_owners(name) && near >= 0) fprintf(stderr, "; did you mean '%s'?", qn_op_describe(near)->name);
+    if (!name_owners(name) && qn_nearest_names(name, name_of_op, NULL, &near, 1))
+        fprintf(stderr, "; did you mean '%s'?", qn_op_describe(near)->name);
     fprintf(stderr, "\n");
     return APP_USAGE;
 }
@@ -84,40 +52,46 @@ static int print_seed(const char *seed, const char *name, const char *form) {
     return ops_print_seed(seed, form != NULL);
 }
 
-int cmd_ops(int argc, char **argv) {
-    const char *name = NULL, *form = NULL, *seed = NULL;
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
-            fputs(help, stdout);
-            return APP_OK;
-        }
-        if (strcmp(argv[i], "--seed") == 0) {
-            if (i + 1 >= argc || seed) {
-                fprintf(stderr, "quern ops: --seed takes one name of a list\n");
-                return APP_USAGE;
-            }
-            seed = argv[++i];
-            continue;
-        }
-        const char **slot = argv[i][0] == '-' ? &form : &name;
-        if (*slot) return app_apart("quern ops", *slot, argv[i]);
-        *slot = argv[i];
-    }
-    if (seed) return print_seed(seed, name, form);
-    if (name) return print_one(name, form);
-    if (!form) {
-        ops_print_list();
-    } else if (strcmp(form, "--json") == 0) {
-        ops_print_json();
-    } else if (strcmp(form, "--markdown") == 0) {
-        ops_print_markdown();
-    } else if (strcmp(form, "--mermaid") == 0) {
-        ops_print_mermaid(0);
-    } else if (strcmp(form, "--mermaid=full") == 0) {
-        ops_print_mermaid(1);
-    } else {
-        fprintf(stderr, "quern ops: there is no option '%s'; 'quern ops --help' lists them\n", form);
-        return APP_USAGE;
-    }
+typedef struct ops_words {
+    const char *name, *seed;
+    option_choice form;
+} ops_words;
+
+static const char *op_name(int op) { return op < QN_OP_COUNT ? qn_op_describe(op)->name : NULL; }
+
+static const option_row rows[] = {
+    OPTION(ops_words, name, "NAME", NULL, "print the page of this op", .choices = op_name),
+    OPTION(ops_words, form, "--json", NULL, "print everything, or the one op, for machines"),
+    OPTION(ops_words, form, "--markdown", NULL, "print the text of docs/ops.md"),
+    OPTION(ops_words, form, "--mermaid", "full",
+           "print the dispatcher's state machine, as the diagram of the 94 seed ops; or in full, for "
+           "every op, with guards and actions named"),
+    OPTION(
+        ops_words, seed, "--seed", "emel|mlx|rlx|rlx_steps|rlx_more|all",
+        "print the names of a list of another project's ops, and what serves each; with --markdown, the text of docs/families.md",
+        .once = 1),
+    {0}};
+static const option_group groups[] = {{NULL, rows, 0}, {0}};
+
+static int run(const quern_verb *self, int argc, char **argv) {
+    ops_words w = {0};
+    int rc = options_read(self, argc, argv, &w);
+    const char *form = w.form.name;
+    if (rc != APP_OK) return rc;
+    if (w.seed) return print_seed(w.seed, w.name, form);
+    if (w.name) return print_one(w.name, form);
+    if (!form) ops_print_list();
+    else if (strcmp(form, "--json") == 0) ops_print_json();
+    else if (strcmp(form, "--markdown") == 0) ops_print_markdown();
+    else if (strcmp(form, "--mermaid") == 0) ops_print_mermaid(0);
+    else if (strcmp(form, "--mermaid=full") == 0) ops_print_mermaid(1);
+    else return options_wrong(self, "there is no diagram ", form, "");
     return APP_OK;
 }
+
+const quern_verb verb_ops = {.name = "ops",
+                             .brief = "list the ops, or print the page of one",
+                             .run = run,
+                             .usage = "[NAME] [--json | --markdown | --mermaid[=full]]\n--seed LIST [--markdown]",
+                             .about = "Lists every op of the table: family, inputs, attributes, dtypes, gradient, backends.",
+                             .groups = groups};

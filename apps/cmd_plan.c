@@ -9,32 +9,14 @@
 #include "lm.h"
 #include "net.h"
 
-static const char help
-    [] = "usage: quern plan FILE.qir | --example NAME | -m MODEL.gguf [options]\n\n"
-         "Plans a graph and prints what a run will allocate on each side, and why each node runs where it does.\n\n"
-         "  -m FILE             a model as 'quern run' would plan it: its weights stay in the mapped file and cost nothing;\n"
-         "                      with -c N (tokens of a sequence), -b N (of a run), -np N (sequences), -ctk, -ctv TYPE (cache),\n"
-         "                      --no-mmap (weights are read into memory, beyond the plan)\n"
-         "  --bind NAME=N,...   numbers for symbols; those left out take their largest\n"
-         "  --cap BYTES         refuse the plan when it needs more, with the numbers\n"
-         "  --device vulkan[:N] plan for a device; --strict refuses what it cannot run\n"
-         "  --reference         without fast kernels\n"
-         "  --no-passes         the graph as it is written\n"
-         "  --steps             every step: node, op, where, kernel, bytes, flops\n"
-         "  --values            every value: storage, offset, bytes, lifetime\n"
-         "  --json              totals and steps as JSON\n"
-         "  --example NAME      a network of ours instead of a file: ";
-
-typedef struct options {
+typedef struct plan_words {
     const char *file, *bind, *example_name, *cap_text;
     lm_words words; /* of -m */
+    int steps, values, json, strict, reference, no_passes;
     const net_example *example;
     unsigned long long cap;
     uint32_t flags;
-    int steps, values, json;
-} options;
-
-enum { REFUSED = 0 }; /* a word, and why has been said */
+} plan_words;
 
 static int complain(const char *what, const char *text) {
     fprintf(stderr, "quern plan: %s: %s\n", what, text);
@@ -139,7 +121,7 @@ static void print_json(const qn_plan *plan, const qn_plan_totals *t, double seco
     printf("]}\n");
 }
 
-static int build_graph(const options *o, qn_graph **graph) {
+static int build_graph(const plan_words *o, qn_graph **graph) {
     if (!o->example) return app_graph_read("quern plan", o->file, graph);
     net *n = calloc(1, sizeof *n);
     qn_error error = {QN_OK, ""};
@@ -153,7 +135,7 @@ static int build_graph(const options *o, qn_graph **graph) {
     return rc == APP_OK ? rc : complain(o->example->name, error.text);
 }
 
-static int make_plan(const options *o, const qn_graph *graph, qn_device *device, qn_plan **plan, double *seconds) {
+static int make_plan(const plan_words *o, const qn_graph *graph, qn_device *device, qn_plan **plan, double *seconds) {
     int64_t symbols[APP_SYMBOLS];
     struct timespec from, to;
     qn_error error = {QN_OK, ""};
@@ -167,7 +149,7 @@ static int make_plan(const options *o, const qn_graph *graph, qn_device *device,
     return status == QN_OK ? APP_OK : complain(o->example ? o->example->name : o->file, error.text);
 }
 
-static void report(const options *o, const qn_plan *plan, double seconds) {
+static void report(const plan_words *o, const qn_plan *plan, double seconds) {
     qn_plan_totals t = {.size = sizeof t};
     qn_plan_describe(plan, &t);
     if (o->json) print_json(plan, &t, seconds);
@@ -193,11 +175,11 @@ static void print_params(const lm *l) {
            (unsigned long long)sums[0]);
 }
 
-static int run_model(const options *o) {
+static int run_model(const plan_words *o) {
     lm l;
     struct timespec from, to;
     int rc = lm_open(&l, "plan", &o->words);
-    if (rc == APP_OK) rc = lm_prepare(&l, &o->words, NULL);
+    if (rc == APP_OK) rc = lm_prepare(&l, &o->words);
     l.options.memory_cap = o->cap;
     clock_gettime(CLOCK_MONOTONIC, &from);
     if (rc == APP_OK) rc = lm_session(&l);
@@ -210,7 +192,7 @@ static int run_model(const options *o) {
     return lm_close(&l, rc);
 }
 
-static int run(const options *o) {
+static int run(const plan_words *o) {
     qn_graph *graph = NULL;
     qn_device *device = NULL;
     qn_plan *plan = NULL;
@@ -230,98 +212,81 @@ static void print_examples(FILE *to) {
     fputs("\n", to);
 }
 
-static int print_help(void) {
-    fputs(help, stdout);
-    print_examples(stdout);
-    return APP_OK;
-}
+static const char *example_name(int i) { return net_example_at(i) ? net_example_at(i)->name : NULL; }
 
-static int take_example(options *o, const char *name) {
-    const net_example *found = net_example_find(name);
-    if (found && (!o->example || o->example == found)) return o->example = found, 2;
-    if (found) return app_apart("quern plan", o->example->name, name), REFUSED;
-    fprintf(stderr, "quern plan: there is no example '%s'; there are ", name);
-    print_examples(stderr);
-    return REFUSED;
-}
+static const option_row rows[] = {
+    OPTION(plan_words, file, "FILE", NULL, NULL, .files = "qir"),
+    OPTION(plan_words, example_name, "--example", "NAME", "a network of ours instead of a file", .choices = example_name,
+           .once = 1),
+    OPTION(plan_words, cap_text, "--cap", "BYTES", "refuse the plan when it needs more, with the numbers"),
+    OPTION(plan_words, words.device, "--device", "vulkan[:N]", "plan for a device"),
+    OPTION(plan_words, steps, "--steps", NULL, "print every step: node, op, where, kernel, bytes, flops"),
+    OPTION(plan_words, values, "--values", NULL, "print every value: storage, offset, bytes, lifetime"),
+    OPTION(plan_words, json, "--json", NULL, "print totals and steps for machines"),
+    {0}};
+static const option_row model_rows[] = {
+    OPTION(plan_words, words.model, "-m, --model", "FILE", "the model, a GGUF file; -m may be left out", .files = "gguf"),
+    OPTION(plan_words, words.context, "-c, --ctx-size", "N", "tokens of a sequence (0: what the model was trained for)"),
+    OPTION(plan_words, words.batch, "-b, --batch-size", "N", "tokens of a prompt in one run (default 512)"),
+    OPTION(plan_words, words.sequences, "-np, --parallel", "N", "sequences at once (default 1)"),
+    OPTION(plan_words, words.k, "-ctk, --cache-type-k", "TYPE", "type of the cache of keys (default f16)",
+           .choices = lm_cache_type),
+    OPTION(plan_words, words.v, "-ctv, --cache-type-v", "TYPE", "type of the cache of values (default f16)",
+           .choices = lm_cache_type),
+    OPTION(plan_words, words.no_map, "--no-mmap", NULL,
+           "read the weights into memory, beyond the plan, instead of mapping the file"),
+    {0}};
+static const option_row graph_rows[] = {
+    OPTION(plan_words, bind, "--bind", "NAME=N,...", "numbers for symbols; those left out take their largest"),
+    OPTION(plan_words, strict, "--strict", NULL, "refuse what the device cannot run"),
+    OPTION(plan_words, reference, "--reference", NULL, "plan without fast kernels"),
+    OPTION(plan_words, no_passes, "--no-passes", NULL, "plan the graph as it is written"),
+    {0}};
+static const option_group groups[] = {{NULL, rows, 0}, {"Of a model", model_rows, 0}, {"Of a graph", graph_rows, 0}, {0}};
 
-static int take_cap(options *o, const char *word) {
-    int64_t cap;
-    if (lm_number("plan", "--cap", word, 1, INT64_MAX, &cap) != APP_OK) return REFUSED;
-    o->cap = (unsigned long long)cap;
-    return 2;
-}
-
-/* Where the value of a word goes, NULL: it takes none, or is none. */
-static const char **slot_of(options *o, const char *word) {
-    const struct {
-        const char *word, *other;
-        const char **slot;
-    } slots[] = {{"-m", "--model", &o->words.model},
-                 {"-c", "--ctx-size", &o->words.context},
-                 {"--bind", NULL, &o->bind},
-                 {"--device", NULL, &o->words.device},
-                 {"-b", "--batch-size", &o->words.batch},
-                 {"-np", "--parallel", &o->words.sequences},
-                 {"-ctk", "--cache-type-k", &o->words.k},
-                 {"-ctv", "--cache-type-v", &o->words.v},
-                 {"--example", NULL, &o->example_name},
-                 {"--cap", NULL, &o->cap_text}};
-    for (size_t i = 0; i < sizeof slots / sizeof *slots; i++)
-        if (strcmp(word, slots[i].word) == 0 || (slots[i].other && strcmp(word, slots[i].other) == 0)) return slots[i].slot;
-    return NULL;
-}
-
-/* One word with its value: how many it took, or REFUSED. */
-static int take(options *o, int n, char **words) {
-    const char *w = words[0];
-    if (strcmp(w, "--steps") == 0) return o->steps = 1;
-    if (strcmp(w, "--values") == 0) return o->values = 1;
-    if (strcmp(w, "--json") == 0) return o->json = 1;
-    if (strcmp(w, "--strict") == 0) return o->flags |= QN_PLAN_STRICT, 1;
-    if (strcmp(w, "--reference") == 0) return o->flags |= QN_PLAN_REFERENCE, 1;
-    if (strcmp(w, "--no-passes") == 0) return o->flags |= QN_PLAN_NO_PASSES, 1;
-    if (strcmp(w, "--no-mmap") == 0) return o->words.no_map = 1;
-    size_t length = strlen(w);
-    if (*w != '-' && length > 5 && strcmp(w + length - 5, ".gguf") == 0 && !o->words.model) return o->words.model = w, 1;
-    if (*w != '-' && !o->file) return o->file = w, 1;
-    const char **slot = slot_of(o, w);
-    if (slot && n > 1) {
-        if (slot != &o->example_name) app_again("quern plan", w, *slot, words[1]); /* two examples are two graphs */
-        *slot = words[1];
-        return slot == &o->example_name ? take_example(o, words[1]) : slot == &o->cap_text ? take_cap(o, words[1]) : 2;
-    }
-    const char *why = slot ? "'%s' needs something behind it" : *w == '-' ? "there is no option '%s'" : "what is '%s' for?";
-    fputs("quern plan: ", stderr);
-    fprintf(stderr, why, w);
-    fputs("; 'quern plan --help' says more\n", stderr);
-    return REFUSED;
-}
-
-static int for_models(const options *o) {
+static int for_models(const plan_words *o) {
     return o->words.context || o->words.batch || o->words.sequences || o->words.k || o->words.v || o->words.no_map;
 }
 
 /* What does not go together, NULL: all does. */
-static const char *fault(const options *o) {
+static const char *fault(const plan_words *o) {
     int n = !!o->file + !!o->example + !!o->words.model;
     if (n == 0) return "which graph? Name a file, a model or an example";
     if (n > 1) return "one graph, please: a file, a model or an example";
     if (for_models(o) && !o->words.model) return "-c, -b, -np, -ctk, -ctv and --no-mmap are for models";
     if (o->words.model && (o->bind || o->flags)) return "--bind, --strict, --reference and --no-passes are not for models";
     if (o->json && o->values) return "--json tells no values: leave out --values";
-    if (o->flags & QN_PLAN_STRICT && !o->words.device) return "--strict is about a device: --device names it";
+    if (o->strict && !o->words.device) return "--strict is about a device: --device names it";
     return NULL;
 }
 
-int cmd_plan(int argc, char **argv) {
-    options o = {0};
-    for (int i = 1; i < argc;) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return print_help();
-        int used = take(&o, argc - i, argv + i);
-        if (used == REFUSED) return APP_USAGE;
-        i += used;
+/* What the words mean: which graph, how much, how. */
+static int understand(plan_words *o) {
+    int64_t cap;
+    size_t length = o->file ? strlen(o->file) : 0;
+    if (length > 5 && strcmp(o->file + length - 5, ".gguf") == 0 && !o->words.model) {
+        o->words.model = o->file;
+        o->file = NULL;
     }
+    if (o->example_name && !(o->example = net_example_find(o->example_name))) {
+        fprintf(stderr, "quern plan: there is no example '%s'; there are ", o->example_name);
+        print_examples(stderr);
+        return APP_USAGE;
+    }
+    if (o->cap_text) {
+        if (lm_number("plan", "--cap", o->cap_text, 1, INT64_MAX, &cap) != APP_OK) return APP_USAGE;
+        o->cap = (unsigned long long)cap;
+    }
+    o->flags = (o->strict ? QN_PLAN_STRICT : 0u) | (o->reference ? QN_PLAN_REFERENCE : 0u) |
+               (o->no_passes ? QN_PLAN_NO_PASSES : 0u);
+    return APP_OK;
+}
+
+static int run_words(const quern_verb *self, int argc, char **argv) {
+    plan_words o = {0};
+    int rc = options_read(self, argc, argv, &o);
+    if (rc == APP_OK) rc = understand(&o);
+    if (rc != APP_OK) return rc;
     const char *wrong = fault(&o);
     if (wrong) {
         fprintf(stderr, "quern plan: %s; 'quern plan --help' says more\n", wrong);
@@ -330,3 +295,18 @@ int cmd_plan(int argc, char **argv) {
     if (app_is_empty("quern plan", "the file", o.file)) return APP_USAGE;
     return o.words.model ? run_model(&o) : run(&o);
 }
+
+static void print_more(FILE *to) {
+    fputs("Examples: ", to);
+    print_examples(to);
+}
+
+const quern_verb verb_plan = {
+    .name = "plan",
+    .brief = "what a graph or a model will allocate, and where each node will run",
+    .run = run_words,
+    .usage = "FILE.qir [options]\n-m MODEL.gguf [options]\n--example NAME [options]",
+    .about = "Plans a graph, and prints what a run will allocate on each side and why each node runs where it does. A model "
+             "is planned as 'quern run' would plan it: its weights stay in the mapped file and cost nothing.",
+    .groups = groups,
+    .more = print_more};

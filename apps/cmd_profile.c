@@ -10,55 +10,68 @@
 #include "app.h"
 #include "profile_cmd.h"
 
-static const char help[] =
-    "usage: quern profile VIEW FILE|DIR [options]\n"
-    "       quern profile all FILE|DIR -o FOLDER [options]\n"
-    "       quern profile html|serve FILE|DIR [options]    the page; 'quern profile html --help' says more\n\n"
-    "Prints one view of a trace, or writes all of them. A DIR holds runs: folders of <worker>[.<digits>].pt.trace.json[.gz].\n\n"
-    "  --json, --csv       exactly what the profiler's page shows, or its tables; else a table to read\n"
-    "  --run, --worker, --span NAME\n"
-    "                      which trace; else the first\n"
-    "  --against FILE|DIR  diff: the other side; --against-run, --against-worker, --against-span choose in it, and\n"
-    "                      without --against in the same DIR\n"
-    "  --path 0-1-...      diff: that node and its children only\n"
-    "  --op NAME, --shape TEXT\n"
-    "                      operation_stack: one operator\n"
-    "  --start, --end US   memory: only this time, as the trace counts it\n"
-    "  --time us|ms|s, --memory B|KB|MB|GB\n"
-    "                      units of the memory views\n"
-    "  --top N             tables: only the first N rows\n"
-    "  -o FILE             write there; it appears when it is complete\n";
-
 /* ---- Options ------------------------------------------------------------------------------------------------------ */
 
-typedef struct text_option {
-    const char *name;
-    size_t at;         /* in profile_job */
-    const char *views; /* a pattern of their names; NULL: it is for all */
-} text_option;
+static const char *size_unit(int item) {
+    static const char *const names[] = {
+#define QN_UNIT_MEMORY(name, in_one) #name,
+#include <quern/units.def>
+#undef QN_UNIT_MEMORY
+    };
+    return item < (int)(sizeof names / sizeof *names) ? names[item] : NULL;
+}
 
-#define IN_REQUEST(field) (offsetof(profile_job, request) + offsetof(qn_profile_request, field))
+static const char *view_name(int item) { return item == 0 ? "all" : qn_profile_view_name(item - 1); }
 
-static const text_option text_options[] = {{"--run", IN_REQUEST(run), NULL},
-                                           {"--worker", IN_REQUEST(worker), NULL},
-                                           {"--span", IN_REQUEST(span), NULL},
-                                           {"--against", offsetof(profile_job, against), "diff"},
-                                           {"--against-run", IN_REQUEST(against_run), "diff"},
-                                           {"--against-worker", IN_REQUEST(against_worker), "diff"},
-                                           {"--against-span", IN_REQUEST(against_span), "diff"},
-                                           {"--path", IN_REQUEST(path), "diff"},
-                                           {"--op", IN_REQUEST(op_name), "operation_stack"},
-                                           {"--shape", IN_REQUEST(input_shape), "operation_stack"},
-                                           {"--start", IN_REQUEST(start_ts), "memory"},
-                                           {"--end", IN_REQUEST(end_ts), "memory"},
-                                           {"--time", IN_REQUEST(time_metric), "memory*"},
-                                           {"--memory", IN_REQUEST(memory_metric), "memory*"},
-                                           {"-o", offsetof(profile_job, out), NULL}};
+static const option_row rows[] = {
+    OPTION(profile_job, view, "VIEW", NULL, NULL, .choices = view_name),
+    OPTION(profile_job, path, "FILE|DIR", NULL, NULL, .files = "*"),
+    OPTION(profile_job, form_name, "--json", NULL, "print exactly what the profiler's page shows; else a table to read"),
+    OPTION(profile_job, form_name, "--csv", NULL, "print the tables of it"),
+    OPTION(profile_job, top_text, "--top", "N", "tables: only the first N rows"),
+    OPTION(profile_job, request.run, "--run", "NAME", "the run to show (default: the first)"),
+    OPTION(profile_job, request.worker, "--worker", "NAME", "its worker (default: the first)"),
+    OPTION(profile_job, request.span, "--span", "NAME", "the worker's trace (default: the first)"),
+    OPTION(profile_job, out, "-o", "FILE", "write there; it appears when it is complete; of 'all' it is a folder", .files = "*"),
+    {0}};
+static const option_row diff_rows[] = {
+    OPTION(profile_job, against, "--against", "FILE|DIR", "the other side (default: the same DIR)", .files = "*"),
+    OPTION(profile_job, request.against_run, "--against-run", "NAME", "the run to choose there"),
+    OPTION(profile_job, request.against_worker, "--against-worker", "NAME", "its worker"),
+    OPTION(profile_job, request.against_span, "--against-span", "NAME", "the worker's trace"),
+    OPTION(profile_job, request.path, "--path", "0-1-...", "that node and its children only"),
+    {0}};
+static const option_row stack_rows[] = {
+    OPTION(profile_job, request.op_name, "--op", "NAME", "the stacks of this operator"),
+    OPTION(profile_job, request.input_shape, "--shape", "TEXT", "of its calls, those with this shape"),
+    {0}};
+static const option_row time_rows[] = {
+    OPTION(profile_job, request.start_ts, "--start", "US", "only from this time on, as the trace counts it"),
+    OPTION(profile_job, request.end_ts, "--end", "US", "only up to this time"),
+    {0}};
+static const option_row unit_rows[] = {
+    OPTION(profile_job, request.time_metric, "--time", "us|ms|s", "unit of times"),
+    OPTION(profile_job, request.memory_metric, "--memory", "B|KB|MB|GB", "unit of sizes", .choices = size_unit),
+    {0}};
+static const option_group groups[] = {{NULL, rows, 0},
+                                      {"Of the view diff", diff_rows, 0},
+                                      {"Of the view operation_stack", stack_rows, 0},
+                                      {"Of the view memory", time_rows, 0},
+                                      {"Of the views memory, memory_curve and memory_events", unit_rows, 0},
+                                      {"How traces are read", profile_reading_rows, offsetof(profile_job, reading)},
+                                      {0}};
+
+/* Rows that are for some views alone, by a pattern of their names. */
+static const struct {
+    const option_row *rows;
+    const char *views;
+} parts[] = {{diff_rows, "diff"}, {stack_rows, "operation_stack"}, {time_rows, "memory"}, {unit_rows, "memory*"}};
 
 static int usage_error(const char *sentence, const char *what) { return profile_wrong(NULL, sentence, what); }
 
 static int take_top(profile_job *job, const char *text) {
     char *end;
+    if (!text) return APP_OK;
     errno = 0;
     unsigned long n = strtoul(text, &end, 10);
     if (*text < '0' || *text > '9' || *end || errno || n == 0) return usage_error("--top takes a number of rows, not '%s'", text);
@@ -66,55 +79,35 @@ static int take_top(profile_job *job, const char *text) {
     return APP_OK;
 }
 
-static int take_option(profile_job *job, int argc, char **argv, int *i) {
-    int missing = 0;
-    const char *value;
-    int rc = profile_take_reading(&job->options, NULL, argc, argv, i, &missing);
-    if (rc != PROFILE_NOT_MINE) return rc;
-    if (strcmp(argv[*i], "--json") == 0 || strcmp(argv[*i], "--csv") == 0) {
-        print_form form = argv[*i][2] == 'j' ? PRINT_JSON : PRINT_CSV;
-        if (job->form != PRINT_TABLE && job->form != form) return app_apart("quern profile", "--json", "--csv");
-        job->form = form;
-        return APP_OK;
-    }
-    for (size_t k = 0; k < sizeof text_options / sizeof *text_options; k++)
-        if ((value = profile_value_of(text_options[k].name, argc, argv, i, &missing)) != NULL) {
-            memcpy((char *)job + text_options[k].at, &value, sizeof value);
-            return APP_OK;
-        }
-    if ((value = profile_value_of("--top", argc, argv, i, &missing)) != NULL) return take_top(job, value);
-    return usage_error(missing ? "%s needs a value" : "there is no option '%s'", argv[*i]);
-}
-
-static int take_arguments(profile_job *job, int argc, char **argv) {
-    for (int i = 1; i < argc; i++) {
-        if (argv[i][0] == '-' && argv[i][1]) {
-            int rc = take_option(job, argc, argv, &i);
-            if (rc != APP_OK) return rc;
-        } else if (!job->view) {
-            job->view = argv[i];
-        } else if (!job->path) {
-            job->path = argv[i];
-        } else {
-            return usage_error("'%s' is one argument too many", argv[i]);
-        }
-    }
+static int take_words(const quern_verb *self, int argc, char **argv, profile_job *job) {
+    int rc = options_read(self, argc, argv, job);
+    if (rc == APP_OK) rc = profile_take_reading(self, &job->reading, &job->options);
+    if (rc == APP_OK) rc = take_top(job, job->top_text);
+    if (rc != APP_OK) return rc;
+    if (job->form_name.name) job->form = strcmp(job->form_name.name, "--json") == 0 ? PRINT_JSON : PRINT_CSV;
     if (!job->view) return usage_error("name a view, then a file or folder%s", "");
     if (!job->path || !*job->path) return usage_error("%s needs a file or folder", job->view);
     return APP_OK;
 }
 
+/* The first row of those that is given, NULL: none is. */
+static const option_row *given_of(const option_row *row, const profile_job *job) {
+    for (; row->names; row++) {
+        const char *value;
+        memcpy(&value, (const char *)job + row->at, sizeof value);
+        if (value) return row;
+    }
+    return NULL;
+}
+
 /* What would change nothing in this view: an option of another one, or of tables where there are none. */
 static int check_options(const profile_job *job) {
-    const char *value;
     if (app_is_empty("quern profile", "the file to write", job->out)) return APP_USAGE;
     int all = strcmp(job->view, "all") == 0, is_trace = strcmp(job->view, "trace_view") == 0;
-    for (size_t k = 0; k < sizeof text_options / sizeof *text_options; k++) {
-        const text_option *o = &text_options[k];
-        memcpy(&value, (const char *)job + o->at, sizeof value);
-        if (!value || !o->views || fnmatch(o->views, job->view, 0) == 0) continue;
-        if (all && strcmp(o->views, "diff") != 0) continue;
-        return app_apart("quern profile", job->view, o->name);
+    for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
+        const option_row *given = given_of(parts[k].rows, job);
+        if (!given || fnmatch(parts[k].views, job->view, 0) == 0 || (all && strcmp(parts[k].views, "diff") != 0)) continue;
+        return app_apart("quern profile", job->view, given->names);
     }
     if (is_trace && job->form == PRINT_CSV) return app_apart("quern profile", job->view, "--csv");
     if (job->request.input_shape && !job->request.op_name) return usage_error("--shape is of an operator: --op names it%s", "");
@@ -140,11 +133,11 @@ static int check_view(profile_job *job) {
     return check_options(job);
 }
 
-static void print_help(void) {
+static void print_views(FILE *to) {
     const char *name;
-    printf("%s%s\nViews:", help, profile_reading_help);
-    for (int v = 0; (name = qn_profile_view_name(v)) != NULL; v++) printf("%s%s", v % 6 ? " " : "\n  ", name);
-    printf(" all\n");
+    fprintf(to, "Views:");
+    for (int v = 0; (name = qn_profile_view_name(v)) != NULL; v++) fprintf(to, "%s%s", v % 6 ? " " : "\n  ", name);
+    fprintf(to, " all\n");
 }
 
 /* ---- Work --------------------------------------------------------------------------------------------------------- */
@@ -253,19 +246,13 @@ static int run_job(profile_job *job) {
     return strcmp(job->view, "all") == 0 ? profile_all(job) : print_one(job);
 }
 
-int cmd_profile(int argc, char **argv) {
+static int run(const quern_verb *self, int argc, char **argv) {
     profile_job job;
     profile_progress progress;
     memset(&job, 0, sizeof job);
     job.options = qn_profile_options_default();
     job.request = qn_profile_request_default();
-    if (argc > 1 && strcmp(argv[1], "html") == 0) return profile_html(argc - 1, argv + 1);
-    if (argc > 1 && strcmp(argv[1], "serve") == 0) return profile_serve(argc - 1, argv + 1);
-    if (profile_asks_for_help(argc, argv)) {
-        print_help();
-        return APP_OK;
-    }
-    int rc = take_arguments(&job, argc, argv);
+    int rc = take_words(self, argc, argv, &job);
     if (rc == APP_OK) rc = check_view(&job);
     if (rc != APP_OK) return rc;
     if (strcmp(job.view, "all") == 0 && job.form == PRINT_TABLE) job.form = PRINT_JSON;
@@ -275,3 +262,17 @@ int cmd_profile(int argc, char **argv) {
     qn_profile_close(job.other);
     return rc;
 }
+
+static const quern_verb *const pages[] = {&profile_html, &profile_serve, NULL};
+
+const quern_verb verb_profile = {
+    .name = "profile",
+    .brief = "show a profiler's trace, PyTorch's or our own: views, or a page",
+    .run = run,
+    .usage = "VIEW FILE|DIR [options]\nall FILE|DIR -o FOLDER [options]\nhtml | serve FILE|DIR [options]",
+    .about = "Prints one view of a trace, or writes all of them. A DIR holds runs: folders of "
+             "<worker>[.<digits>].pt.trace.json[.gz].",
+    .groups = groups,
+    .more = print_views,
+    .subs = pages,
+    .needs = "profiler"};

@@ -2,21 +2,6 @@
 #include "convert_parts.h"
 #include "lm.h"
 
-static const char help[] = "usage: quern quantize IN.gguf OUT.gguf TYPE [options]\n\n"
-                           "Writes the model with its weights in another type. Norms, biases and other small tensors stay as "
-                           "they are; mixtures give a few\n"
-                           "tensors a wider type. Any type becomes any other; from a quantised model the loss adds up.\n\n"
-                           "  --pure                       the type itself for every weight, no mixture\n"
-                           "  --imatrix FILE               an importance matrix (GGUF): columns that matter more get less error\n"
-                           "  --output-tensor-type TYPE    of output.weight\n"
-                           "  --token-embedding-type TYPE  of token_embd.weight\n"
-                           "  --tensor-type REGEX=TYPE,..  of the tensors whose names match; may be given more than once\n"
-                           "  --leave-output-tensor        output.weight stays as it is\n"
-                           "  -t, --threads N              default: all processors\n"
-                           "  --no-mmap                    read the files into memory instead of mapping them\n"
-                           "  -v, --verbose                a line for each tensor\n\n"
-                           "types, most bits first:\n";
-
 typedef struct job {
     const char *in, *out, *type, *matrix_path;
     quantize_model model;
@@ -223,59 +208,82 @@ static int check_tensor_types(const char *list) {
 }
 
 /* The lists of several --tensor-type as one. */
-static int join_types(job *j, const char *const *lists) {
+static int join_types(job *j, const option_many *lists) {
     size_t room = 1, n = 0;
-    for (int i = 0; lists[i]; i++) {
-        if (check_tensor_types(lists[i]) != APP_OK) return APP_USAGE;
-        room += strlen(lists[i]) + 1;
+    for (int i = 0; i < lists->n; i++) {
+        if (check_tensor_types(lists->at[i]) != APP_OK) return APP_USAGE;
+        room += strlen(lists->at[i]) + 1;
     }
-    if (!lists[0]) return APP_OK;
+    if (!lists->n) return APP_OK;
     j->model.tensor_types = j->types = malloc(room);
     if (!j->types) return model_fail("quantize", "no memory for the types of tensors");
-    for (int i = 0; lists[i]; i++) n += (size_t)snprintf(j->types + n, room - n, "%s%s", i ? "," : "", lists[i]);
+    for (int i = 0; i < lists->n; i++) n += (size_t)snprintf(j->types + n, room - n, "%s%s", i ? "," : "", lists->at[i]);
     return APP_OK;
 }
 
-int cmd_quantize(int argc, char **argv) {
-    job j = {0};
-    const char *words[3], *output = NULL, *embed = NULL, *threads = NULL, *types[MODEL_MOST + 1] = {NULL};
-    int n = 0;
-    const model_flag flags[] = {{"--pure", NULL, &j.model.pure, 0},
-                                {"--imatrix", &j.matrix_path, NULL, 0},
-                                {"--output-tensor-type", &output, NULL, 0},
-                                {"--token-embedding-type", &embed, NULL, 0},
-                                {"--tensor-type", types, NULL, MODEL_SEVERAL},
-                                {"--leave-output-tensor", NULL, &j.model.keep_output, 0},
-                                {"--threads", &threads, NULL, 0},
-                                {"-t", &threads, NULL, 0},
-                                {"--no-mmap", NULL, &j.no_map, 0},
-                                {"--verbose", NULL, &j.verbose, 0},
-                                {"-v", NULL, &j.verbose, 0}};
-    int rc = model_options(argc, argv, help, flags, sizeof flags / sizeof *flags, words, 3, &n);
-    if (rc < 0) quantize_types_print(stdout);
-    if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
-    if (n < 3) {
-        fprintf(stderr, "quern quantize: it takes a model, a file to write and a type; 'quern quantize --help' says more\n");
+typedef struct quantize_words {
+    const char *in, *out, *type, *matrix, *output, *embed, *threads;
+    option_many tensor_types;
+    int pure, keep_output, verbose, no_map;
+} quantize_words;
+
+static const option_row rows[] = {
+    OPTION(quantize_words, in, "IN.gguf", NULL, NULL, .files = "gguf"),
+    OPTION(quantize_words, out, "OUT.gguf", NULL, NULL, .files = "gguf"),
+    OPTION(quantize_words, type, "TYPE", NULL, NULL, .choices = quantize_type_name),
+    OPTION(quantize_words, pure, "--pure", NULL, "the type itself for every weight, no mixture"),
+    OPTION(quantize_words, matrix, "--imatrix", "FILE", "an importance matrix (GGUF): columns that matter more get less error",
+           .files = "gguf"),
+    OPTION(quantize_words, output, "--output-tensor-type", "TYPE", "the type of output.weight"),
+    OPTION(quantize_words, embed, "--token-embedding-type", "TYPE", "the type of token_embd.weight"),
+    OPTION(quantize_words, tensor_types, "--tensor-type", "REGEX=TYPE,...",
+           "the type of the tensors whose names match; may be given more than once"),
+    OPTION(quantize_words, keep_output, "--leave-output-tensor", NULL, "output.weight stays as it is"),
+    OPTION(quantize_words, threads, "-t, --threads", "N", "threads (default: all processors)"),
+    OPTION(quantize_words, no_map, "--no-mmap", NULL, "read the files into memory instead of mapping them"),
+    OPTION(quantize_words, verbose, "-v, --verbose", NULL, "print a line for each tensor"),
+    {0}};
+static const option_group groups[] = {{NULL, rows, 0}, {0}};
+
+/* The job of the words; APP_OK or APP_USAGE. */
+static int understand(const quern_verb *self, const quantize_words *w, job *j) {
+    if (!w->type) {
+        fprintf(stderr, "quern quantize: it takes a model, a file to write and a type; 'quern %s --help' says more\n",
+                self->name);
         return APP_USAGE;
     }
-    j.in = words[0];
-    j.out = words[1];
-    j.type = words[2];
-    if (app_is_empty("quern quantize", "the model", j.in) || app_is_empty("quern quantize", "the file to write", j.out))
+    j->in = w->in;
+    j->out = w->out;
+    j->type = w->type;
+    j->matrix_path = w->matrix;
+    j->verbose = w->verbose;
+    j->no_map = w->no_map;
+    j->model.pure = w->pure;
+    j->model.keep_output = w->keep_output;
+    if (app_is_empty("quern quantize", "the model", j->in) || app_is_empty("quern quantize", "the file to write", j->out))
         return APP_USAGE;
-    if (app_is_empty("quern quantize", "the importance matrix", j.matrix_path)) return APP_USAGE;
-    if (model_is_same("quantize", j.in, j.out) || model_is_same("quantize", j.matrix_path, j.out)) return APP_USAGE;
-    j.model.type = quantize_type_find(words[2]);
-    if (j.model.type == QUANTIZE_TYPES) {
-        fprintf(stderr, "quern quantize: there is no type '%s'; known are:\n", words[2]);
+    if (app_is_empty("quern quantize", "the importance matrix", j->matrix_path)) return APP_USAGE;
+    if (model_is_same("quantize", j->in, j->out) || model_is_same("quantize", j->matrix_path, j->out)) return APP_USAGE;
+    j->model.type = quantize_type_find(w->type);
+    if (j->model.type == QUANTIZE_TYPES) {
+        fprintf(stderr, "quern quantize: there is no type '%s'; known are:\n", w->type);
         quantize_types_print(stderr);
         return APP_USAGE;
     }
-    if (take_dtype("--output-tensor-type", output, &j.model.output) != APP_OK) return APP_USAGE;
-    if (take_dtype("--token-embedding-type", embed, &j.model.embed) != APP_OK) return APP_USAGE;
+    if (take_dtype("--output-tensor-type", w->output, &j->model.output) != APP_OK) return APP_USAGE;
+    if (take_dtype("--token-embedding-type", w->embed, &j->model.embed) != APP_OK) return APP_USAGE;
+    return APP_OK;
+}
+
+static int run_words(const quern_verb *self, int argc, char **argv) {
+    job j = {0};
+    quantize_words w = {0};
     int64_t n_threads = 0;
-    if (threads && lm_number("quantize", "--threads", threads, 1, QN_POOL_MAX, &n_threads) != APP_OK) return APP_USAGE;
-    if ((rc = join_types(&j, types)) != APP_OK) return rc;
+    int rc = options_read(self, argc, argv, &w);
+    if (rc == APP_OK) rc = understand(self, &w, &j);
+    if (rc == APP_OK && w.threads) rc = lm_number("quantize", "--threads", w.threads, 1, QN_POOL_MAX, &n_threads);
+    if (rc == APP_OK) rc = join_types(&j, &w.tensor_types);
+    if (rc != APP_OK) return rc;
     model_catch_stop_writing();
     rc = open_and_run(&j, (int)n_threads);
     if (rc != APP_OK) fprintf(stderr, "quern quantize: %s\n", j.error.text);
@@ -289,3 +297,19 @@ int cmd_quantize(int argc, char **argv) {
                 (long long)j.not_weighed, j.not_weighed == 1 ? " is" : "s are");
     return rc;
 }
+
+static void print_types(FILE *to) {
+    fputs("types, most bits first:\n", to);
+    quantize_types_print(to);
+}
+
+const quern_verb verb_quantize = {
+    .name = "quantize",
+    .brief = "write a model with its weights in another type",
+    .run = run_words,
+    .usage = "IN.gguf OUT.gguf TYPE [options]",
+    .about = "Writes the model with its weights in another type. Norms, biases and other small tensors stay as they "
+             "are; mixtures give a few tensors a wider type. Any type becomes any other; from a quantised model the "
+             "loss adds up.",
+    .groups = groups,
+    .more = print_types};

@@ -4,21 +4,13 @@
 
 #include "lm_sample.h"
 
-static const char help[] = "usage: quern run FILE [-p TEXT | -f FILE] [-n N]\n"
-                           "  -p, --prompt TEXT       what comes first (default: nothing but the model's own beginning)\n"
-                           "  -f, --file FILE         the same from a file, '-' for standard input\n"
-                           "  -n, --predict N         tokens to make (default: until the model ends; -1)\n"
-                           "  -r, --reverse-prompt T  stop when the text comes to T; each -r is one more text to stop at\n"
-                           "  -e, --escape            \\n, \\t, \\\\ in the prompt mean what they do in C\n"
-                           "  --special               tokens written out in the prompt are those tokens\n"
-                           "  --ignore-eos            go on behind the model's end\n"
-                           "  --no-display-prompt     leave the prompt out\n"
-                           "  --prompt-cache FILE     keep the prompt's state there, and use it when it fits\n" LM_HELP;
-
 typedef struct run_words {
-    const char *prompt, *file, *n, *cache, *stops[MODEL_MOST + 1];
+    const char *prompt, *file, *n, *cache;
+    option_many stops;
     int escape, special, ignore_end, no_prompt;
     int plain; /* as llama.cpp's users say it: there is no conversation here */
+    lm_words lm;
+    sample_words sample;
 } run_words;
 
 /* What goes to standard output. The prompt is printed with the first piece: one that does not fit leaves nothing there. */
@@ -137,8 +129,9 @@ static int generate(lm *l, const run_words *w, const sample_words *sw) {
     o.most = (int32_t)most;
     o.sampler = s.sampler;
     o.flags = (w->special ? QN_GENERATE_SPECIAL : 0u) | (w->ignore_end ? QN_GENERATE_IGNORE_END : 0u);
-    qn_text stops[MODEL_MOST];
-    for (; w->stops[o.n_stops]; o.n_stops++) stops[o.n_stops] = (qn_text){w->stops[o.n_stops], strlen(w->stops[o.n_stops])};
+    qn_text stops[OPTION_MANY];
+    for (; o.n_stops < w->stops.n; o.n_stops++)
+        stops[o.n_stops] = (qn_text){w->stops.at[o.n_stops], strlen(w->stops.at[o.n_stops])};
     o.stops = stops;
     if (rc == APP_OK && w->cache && use_cache(l, w->cache, o.prompt, w->special ? QN_ENCODE_SPECIAL : 0, &cached))
         o.flags |= QN_GENERATE_WHOLE;
@@ -162,38 +155,43 @@ static int generate(lm *l, const run_words *w, const sample_words *sw) {
     return rc;
 }
 
-int cmd_run(int argc, char **argv) {
-    const char *folder = app_profile_option(&argc, argv);
-    lm_words words = {0};
+static const option_row rows[] = {
+    OPTION(run_words, prompt, "-p, --prompt", "TEXT", "what comes first (default: nothing but the model's own beginning)"),
+    OPTION(run_words, file, "-f, --file", "FILE", "the same from a file; - is standard input", .files = "*"),
+    OPTION(run_words, n, "-n, --predict, --n-predict", "N", "tokens to make; -1 (the default): until the model ends"),
+    OPTION(run_words, stops, "-r, --reverse-prompt", "TEXT",
+           "stop when the text comes to TEXT; each -r is one more text to stop at"),
+    OPTION(run_words, escape, "-e, --escape", NULL, "\\n, \\t, \\\\ in the prompt mean what they do in C"),
+    OPTION(run_words, special, "--special", NULL, "special tokens written out in the prompt, such as <s>, are those tokens"),
+    OPTION(run_words, ignore_end, "--ignore-eos", NULL, "go on behind the model's end of text"),
+    OPTION(run_words, no_prompt, "--no-display-prompt", NULL, "leave the prompt out of what is printed"),
+    OPTION(run_words, cache, "--prompt-cache", "FILE", "keep the prompt's state there, and use it when it fits", .files = "*"),
+    OPTION(run_words, plain, "-no-cnv, --no-conversation", NULL, "taken as llama.cpp takes it; 'quern chat' is the conversation"),
+    {0}};
+static const option_group groups[] = {{NULL, rows, 0},
+                                      {"The model and how it runs", lm_rows, offsetof(run_words, lm)},
+                                      {"How tokens are picked", sample_rows, offsetof(run_words, sample)},
+                                      {0}};
+
+static int run(const quern_verb *self, int argc, char **argv) {
     run_words w = {0};
-    sample_words sw = {0};
     lm l;
-    const model_flag own[] = {LM_FLAGS(words),
-                              {"-p", &w.prompt, NULL, 0},
-                              {"--prompt", &w.prompt, NULL, 0},
-                              {"-f", &w.file, NULL, 0},
-                              {"--file", &w.file, NULL, 0},
-                              {"-n", &w.n, NULL, 0},
-                              {"--predict", &w.n, NULL, 0},
-                              {"--n-predict", &w.n, NULL, 0},
-                              {"-r", w.stops, NULL, MODEL_SEVERAL},
-                              {"--reverse-prompt", w.stops, NULL, MODEL_SEVERAL},
-                              {"-e", NULL, &w.escape, 0},
-                              {"--escape", NULL, &w.escape, 0},
-                              {"--special", NULL, &w.special, 0},
-                              {"--ignore-eos", NULL, &w.ignore_end, 0},
-                              {"--no-display-prompt", NULL, &w.no_prompt, 0},
-                              {"-no-cnv", NULL, &w.plain, 0},
-                              {"--no-conversation", NULL, &w.plain, 0},
-                              {"--prompt-cache", &w.cache, NULL, 0}};
-    int rc = sample_options(argc, argv, help, &sw, own, (int)(sizeof own / sizeof *own), &words);
-    if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
+    int rc = lm_read(self, argc, argv, &w, &w.lm);
+    if (rc != APP_OK) return rc;
     if (w.prompt && w.file) return app_apart("quern run", "-p", "-f");
     if (app_is_empty("quern run", "the prompt's file", w.file) || app_is_empty("quern run", "the prompt cache", w.cache))
         return APP_USAGE;
     model_catch_stop_reading();
-    rc = lm_open(&l, "run", &words);
-    if (rc == APP_OK) rc = lm_prepare(&l, &words, folder);
-    if (rc == APP_OK) rc = generate(&l, &w, &sw);
+    rc = lm_open(&l, "run", &w.lm);
+    if (rc == APP_OK) rc = lm_prepare(&l, &w.lm);
+    if (rc == APP_OK) rc = generate(&l, &w, &w.sample);
     return lm_close(&l, rc);
 }
+
+const quern_verb verb_run = {.name = "run",
+                             .brief = "complete a prompt with a language model",
+                             .run = run,
+                             .usage = "-m MODEL.gguf [-p TEXT | -f FILE] [-n N] [options]",
+                             .about = "A prompt goes in, text comes out, on standard output; all else goes to standard error.",
+                             .groups = groups,
+                             .needs = "models"};

@@ -3,19 +3,10 @@
 
 #include "lm.h"
 
-static const char tokenize_help[] = "usage: quern tokenize FILE [-p TEXT | -f FILE] [--ids] [--no-bos]\n"
-                                    "Prints the tokens of a text, a line each: number and piece.\n"
-                                    "  -p, --prompt TEXT       the text (default: standard input)\n"
-                                    "  -f, --file FILE         the same from a file\n"
-                                    "  --ids                   numbers alone, in one line\n"
-                                    "  --no-bos                without the tokens the model wants around a text\n"
-                                    "  --no-parse-special      <s> and its like are text\n"
-                                    "  --count                 only how many\n"
-                                    "  --no-mmap               read the model into memory instead of mapping its file\n";
-
 typedef struct text_words {
-    const char *text, *file, *normalise, *pooling;
+    const char *text, *file, *pooling;
     int ids, no_bos, no_special, count, json;
+    lm_words lm;
 } text_words;
 
 static void print_token(const qn_tokenizer *t, int32_t id) {
@@ -57,40 +48,42 @@ static int print_tokens(lm *l, const text_words *w) {
     return rc;
 }
 
-int cmd_tokenize(int argc, char **argv) {
-    lm_words words = {0};
+static const option_row tokenize_rows[] = {
+    OPTION(text_words, lm.word, "MODEL.gguf", NULL, NULL, .files = "gguf"),
+    OPTION(text_words, lm.model, "-m, --model", "FILE", "the model, a GGUF file; -m may be left out", .files = "gguf"),
+    OPTION(text_words, text, "-p, --prompt", "TEXT", "the text (default: standard input)"),
+    OPTION(text_words, file, "-f, --file", "FILE", "the same from a file", .files = "*"),
+    OPTION(text_words, ids, "--ids", NULL, "print the numbers alone, in one line"),
+    OPTION(text_words, count, "--count", NULL, "print only how many there are"),
+    OPTION(text_words, no_bos, "--no-bos", NULL, "leave out the tokens that the model wants around a text"),
+    OPTION(text_words, no_special, "--no-parse-special", NULL, "special tokens written out, such as <s>, are text"),
+    OPTION(text_words, lm.no_map, "--no-mmap", NULL, "read the model into memory instead of mapping its file"),
+    {0}};
+static const option_group tokenize_groups[] = {{NULL, tokenize_rows, 0}, {0}};
+
+static int run_tokenize(const quern_verb *self, int argc, char **argv) {
     text_words w = {0};
     lm l;
-    const model_flag flags[] = {{"-m", &words.model, NULL, 0},
-                                {"--model", &words.model, NULL, 0},
-                                {"-p", &w.text, NULL, 0},
-                                {"--prompt", &w.text, NULL, 0},
-                                {"-f", &w.file, NULL, 0},
-                                {"--file", &w.file, NULL, 0},
-                                {"--ids", NULL, &w.ids, 0},
-                                {"--no-bos", NULL, &w.no_bos, 0},
-                                {"--no-parse-special", NULL, &w.no_special, 0},
-                                {"--count", NULL, &w.count, 0},
-                                {"--no-mmap", NULL, &words.no_map, 0}};
-    int rc = lm_options(argc, argv, tokenize_help, flags, sizeof flags / sizeof *flags, &words);
-    if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
+    int rc = lm_read(self, argc, argv, &w, &w.lm);
+    if (rc != APP_OK) return rc;
     if (w.ids && w.count) return app_apart("quern tokenize", "--ids", "--count");
     rc = check_text("quern tokenize", &w);
     if (rc != APP_OK) return rc;
     model_catch_stop_reading();
-    rc = lm_open_vocabulary(&l, "tokenize", &words);
+    rc = lm_open_vocabulary(&l, "tokenize", &w.lm);
     if (rc == APP_OK) rc = print_tokens(&l, &w);
     return lm_close(&l, rc);
 }
 
-/* ---- embed */
+const quern_verb verb_tokenize = {.name = "tokenize",
+                                  .brief = "print the tokens of a text",
+                                  .run = run_tokenize,
+                                  .usage = "-m MODEL.gguf [-p TEXT | -f FILE] [options]",
+                                  .about = "Prints the tokens of a text as the model sees it, a line each: number and piece.",
+                                  .groups = tokenize_groups,
+                                  .needs = "models"};
 
-static const char
-    embed_help[] = "usage: quern embed FILE [-p TEXT | -f FILE]\n"
-                   "Prints the embedding of a text, a number a line: the mean of its tokens' vectors, of length 1.\n"
-                   "  --pooling mean|cls|last     which (default: what the model's file says, else mean)\n"
-                   "  --no-normalize              leave the length as it is\n"
-                   "  --json                      as a JSON list\n" LM_HELP;
+/* ---- embed */
 
 enum { POOL_MEAN = 1, POOL_CLS = 2, POOL_LAST = 3 };
 
@@ -149,26 +142,35 @@ static int embed(lm *l, const text_words *w) {
     return rc;
 }
 
-int cmd_embed(int argc, char **argv) {
-    const char *folder = app_profile_option(&argc, argv);
-    lm_words words = {0};
+static const option_row embed_rows[] = {
+    OPTION(text_words, text, "-p, --prompt", "TEXT", "the text (default: standard input)"),
+    OPTION(text_words, file, "-f, --file", "FILE", "the same from a file", .files = "*"),
+    OPTION(text_words, pooling, "--pooling", "mean|cls|last", "which vector (default: what the model's file says, else mean)"),
+    OPTION(text_words, no_special, "--no-normalize", NULL, "leave the vector's length as it is"),
+    OPTION(text_words, json, "--json", NULL, "print a JSON list"),
+    {0}};
+static const option_group embed_groups[] = {
+    {NULL, embed_rows, 0}, {"The model and how it runs", lm_rows, offsetof(text_words, lm)}, {0}};
+
+static int run_embed(const quern_verb *self, int argc, char **argv) {
     text_words w = {0};
     lm l;
-    const model_flag flags[] = {LM_FLAGS(words),
-                                {"-p", &w.text, NULL, 0},
-                                {"--prompt", &w.text, NULL, 0},
-                                {"-f", &w.file, NULL, 0},
-                                {"--file", &w.file, NULL, 0},
-                                {"--pooling", &w.pooling, NULL, 0},
-                                {"--no-normalize", NULL, &w.no_special, 0},
-                                {"--json", NULL, &w.json, 0}};
-    int rc = lm_options(argc, argv, embed_help, flags, sizeof flags / sizeof *flags, &words);
-    if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
-    rc = check_text("quern embed", &w);
+    int rc = lm_read(self, argc, argv, &w, &w.lm);
+    if (rc == APP_OK) rc = check_text("quern embed", &w);
     if (rc != APP_OK) return rc;
     model_catch_stop_reading();
-    rc = lm_open(&l, "embed", &words);
-    if (rc == APP_OK) rc = lm_prepare(&l, &words, folder);
+    rc = lm_open(&l, "embed", &w.lm);
+    if (rc == APP_OK) rc = lm_prepare(&l, &w.lm);
     if (rc == APP_OK) rc = embed(&l, &w);
     return lm_close(&l, rc);
 }
+
+const quern_verb verb_embed = {
+    .name = "embed",
+    .brief = "print the embedding of a text",
+    .run = run_embed,
+    .usage = "-m MODEL.gguf [-p TEXT | -f FILE] [options]",
+    .about = "Prints the embedding of a text, a number a line: the mean of its tokens' vectors, of length 1. It takes an "
+             "encoder such as bert.",
+    .groups = embed_groups,
+    .needs = "models"};

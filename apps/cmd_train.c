@@ -15,20 +15,6 @@
 #include "train_params.h"
 #include "train_stories.h"
 
-static const char
-    help[] = "usage: quern train --example mnist [options]\n"
-             "       quern train --example stories [options]    a language model; with --help behind it says more\n\n"
-             "Trains a small CNN on handwritten digits and prints its accuracy on the test images and a hash of its weights.\n\n"
-             "  --data DIR      the four MNIST files, plain or .gz (default ../shared/data/mnist)\n"
-             "  --epochs N      times over the training images (default 2)\n"
-             "  --images N      only the first N training images\n"
-             "  -t, --threads N (default: one for each processor)\n"
-             "  --seed N        of the weights and of the order of the images (default 1)\n"
-             "  --device vulkan[:N]\n"
-             "  --require A     fail when the accuracy is below A percent\n"
-             "  --compare T     train on the CPU as well, and fail when a weight tensor is further off than T of its size\n"
-             "  --profile[=DIR] record the training into DIR (default quern-profile); QUERN_PROFILE=DIR does the same\n";
-
 enum { BATCH = 64, PIXELS = 28 * 28, CLASSES = 10 };
 
 typedef struct options {
@@ -286,11 +272,7 @@ static int take_real(const char *flag, const char *word, double *to) {
     return APP_USAGE;
 }
 
-typedef struct numbers {
-    const char *epochs, *images, *threads, *seed, *require, *compare;
-} numbers;
-
-static int take_numbers(options *o, const numbers *w) {
+static int take_numbers(options *o, const train_words *w) {
     const struct {
         const char *flag, *word;
         int64_t low, high, *to;
@@ -305,29 +287,81 @@ static int take_numbers(options *o, const numbers *w) {
     return rc == APP_OK ? take_real("--compare", w->compare, &o->compare) : rc;
 }
 
-int cmd_train(int argc, char **argv) {
-    options o = {"../shared/data/mnist", NULL, NULL, 2, 0, 0, 1, 0, 0};
-    const char *example = NULL, *none[1];
-    numbers w = {0};
-    int n;
-    if (train_wants_stories(argc, argv)) return train_stories(argc, argv);
-    o.profile = app_profile_option(&argc, argv);
-    const model_flag flags[] = {{"--example", &example, NULL, 0},   {"--data", &o.data, NULL, 0},
-                                {"--device", &o.device, NULL, 0},   {"--epochs", &w.epochs, NULL, 0},
-                                {"--images", &w.images, NULL, 0},   {"-t", &w.threads, NULL, 0},
-                                {"--threads", &w.threads, NULL, 0}, {"--seed", &w.seed, NULL, 0},
-                                {"--require", &w.require, NULL, 0}, {"--compare", &w.compare, NULL, 0}};
-    int rc = model_options(argc, argv, help, flags, sizeof flags / sizeof *flags, none, 0, &n);
-    if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
-    if (!example || strcmp(example, "mnist") != 0) {
-        fprintf(stderr,
-                example ? "quern train: there is no example '%s'; there are mnist and stories\n"
-                        : "quern train: which example? There are mnist and stories\n",
-                example);
-        return APP_USAGE;
-    }
-    rc = take_numbers(&o, &w);
+static int train_mnist(const train_words *w) {
+    options o = {w->data ? w->data : "../shared/data/mnist", w->device, app_profile_folder(&w->profile), 2, 0, 0, 1, 0, 0};
+    int rc = take_numbers(&o, w);
     if (rc != APP_OK) return rc;
     if (o.device && device_index(o.device) < 0) return app_device_wrong("quern train", o.device);
     return run(&o);
 }
+
+static const option_row rows[] = {
+    OPTION(train_words, example, "--example", "mnist|stories",
+           "what to train: a CNN on handwritten digits, or a small language model", .once = 1),
+    OPTION(train_words, threads, "-t, --threads", "N", "threads (default: one for each processor)"),
+    OPTION(train_words, seed, "--seed", "N", "of the weights, and of the order of the images or of the tales (default 1)"),
+    APP_PROFILE_ROW(train_words, profile),
+    {0}};
+static const option_row mnist_rows[] = {
+    OPTION(train_words, data, "--data", "DIR", "the four MNIST files, plain or .gz (default ../shared/data/mnist)", .files = "/"),
+    OPTION(train_words, epochs, "--epochs", "N", "times over the training images (default 2)"),
+    OPTION(train_words, images, "--images", "N", "only the first N training images"),
+    OPTION(train_words, device, "--device", "vulkan[:N]", "train on this device"),
+    OPTION(train_words, require, "--require", "A", "fail when the accuracy is below A percent"),
+    OPTION(train_words, compare, "--compare", "T",
+           "train on the CPU as well, and fail when a weight tensor is further off than T of its size"),
+    {0}};
+static const option_row stories_rows[] = {
+    OPTION(train_words, steps, "--steps", "N", "training steps, each of 4 sequences of 256 tokens (default 1500)"),
+    OPTION(train_words, rate, "--rate", "X",
+           "the largest learning rate (default 0.003); it rises for a twentieth of the steps, then falls as a cosine"),
+    OPTION(train_words, from, "--from", "FILE",
+           "go on from the weights of a file that an earlier -o wrote, with the tales of another seed", .files = "gguf"),
+    OPTION(train_words, out, "-o", "FILE.gguf",
+           "write the model in f32, and check that the file has the same loss before it takes the name; after Ctrl-C, what there "
+           "is is written to FILE.step-N.gguf, from which --from goes on",
+           .files = "gguf"),
+    OPTION(train_words, curve, "--curve", "FILE", "write the loss of every 20 steps, as CSV", .files = "csv"),
+    OPTION(train_words, tell, "--tell", "N", "only print N tales of the grammar"),
+    {0}};
+static const option_group groups[] = {
+    {NULL, rows, 0}, {"Of --example mnist", mnist_rows, 0}, {"Of --example stories", stories_rows, 0}, {0}};
+
+/* What was given and is the other example's, NULL: nothing. */
+static const char *stranger(const train_words *w, int is_stories) {
+    const char *const *place;
+    for (const option_row *row = is_stories ? mnist_rows : stories_rows; row->names; row++) {
+        place = (const char *const *)(const void *)((const char *)w + row->at);
+        if (*place) return row->names;
+    }
+    return NULL;
+}
+
+static int run_example(const quern_verb *self, int argc, char **argv) {
+    train_words w = {0};
+    int rc = options_read(self, argc, argv, &w);
+    if (rc != APP_OK) return rc;
+    int is_stories = w.example && strcmp(w.example, "stories") == 0;
+    if (!w.example || (!is_stories && strcmp(w.example, "mnist") != 0)) {
+        fprintf(stderr,
+                w.example ? "quern train: there is no example '%s'; there are mnist and stories\n"
+                          : "quern train: which example? There are mnist and stories\n",
+                w.example);
+        return APP_USAGE;
+    }
+    const char *strange = stranger(&w, is_stories);
+    if (strange) return app_apart("quern train", is_stories ? "--example stories" : "--example mnist", strange);
+    return is_stories ? train_stories(&w) : train_mnist(&w);
+}
+
+const quern_verb verb_train = {
+    .name = "train",
+    .brief = "train one of the example networks",
+    .run = run_example,
+    .usage = "--example mnist [options]\n--example stories [options]",
+    .about = "Trains an example, the same from seed to weights for any number of threads.\n\n"
+             "mnist: a small CNN on handwritten digits; prints its accuracy on the test images and a hash of its weights.\n"
+             "stories: a llama-shaped model of about a million weights on tales that a small grammar tells without end; prints "
+             "its loss on "
+             "tales it has not seen and a hash of its weights.",
+    .groups = groups};

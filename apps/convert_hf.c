@@ -111,24 +111,56 @@ static const struct {
 #include "convert_hf.def"
 };
 
+enum { N_CLASSES = sizeof architectures / sizeof *architectures };
+
+static const char *class_name(const void *user, int i) {
+    (void)user;
+    return i < N_CLASSES ? architectures[i].class_name : NULL;
+}
+
+void convert_hf_classes_print(FILE *to) {
+    enum { WIDTH = 100 };
+    size_t column = WIDTH;
+    fputs("\nclasses of config.json:", to);
+    for (int i = 0; i < N_CLASSES; i++) {
+        const char *name = architectures[i].class_name;
+        column += strlen(name) + 1;
+        fprintf(to, "%s%s", column > WIDTH ? "\n  " : " ", name);
+        if (column > WIDTH) column = strlen(name) + 2;
+    }
+    fputs("\n", to);
+}
+
+static qn_status unknown_class(conversion *c, const qn_file_value *item) {
+    enum { MOST = 3 };
+    char name[64], near[200] = "";
+    int nearest[MOST];
+    snprintf(name, sizeof name, "%.*s", item->bytes < sizeof name ? (int)item->bytes : (int)sizeof name - 1, item->text);
+    for (int i = 0, at = 0, n = qn_nearest_names(name, class_name, NULL, nearest, MOST); i < n; i++)
+        at += snprintf(near + at, sizeof near - (size_t)at, "%s%s",
+                       i == 0      ? "; near it is "
+                       : i + 1 < n ? ", "
+                                   : " and ",
+                       architectures[nearest[i]].class_name);
+    return qn_error_set(&c->error, QN_UNSUPPORTED,
+                        "the architecture '%s' is none of the %d that can be converted%s; 'quern convert --help' lists them all",
+                        name, N_CLASSES, near);
+}
+
 static qn_status find_architecture(conversion *c, convert_hf *f) {
     qn_file_value v, item;
-    char known[800] = "";
     if (qn_file_key(f->config, qn_file_find(f->config, QN_FILE_KEYS, "architectures"), &v) != QN_OK || v.type != QN_KEY_ARRAY ||
         qn_file_item(&v, 0, &item) != QN_OK || item.type != QN_KEY_STRING)
         return qn_error_set(&c->error, QN_FORMAT, "config.json names no architecture");
-    for (size_t i = 0; i < sizeof architectures / sizeof *architectures; i++) {
-        const char *name = architectures[i].class_name, *usual = strstr(name, "ForCausalLM");
+    for (int i = 0; i < N_CLASSES; i++) {
+        const char *name = architectures[i].class_name;
         if (strlen(name) == item.bytes && memcmp(name, item.text, item.bytes) == 0) {
             f->architecture = architectures[i].architecture;
             f->flags = architectures[i].flags;
             return QN_OK;
         }
-        if (i == 0) snprintf(known, sizeof known, "%s, likewise", name);
-        else snprintf(known + strlen(known), sizeof known - strlen(known), " %.*s", usual ? (int)(usual - name) : 99, name);
     }
-    return qn_error_set(&c->error, QN_UNSUPPORTED, "the architecture '%.*s' is unknown; known are %s",
-                        (int)(item.bytes < 60 ? item.bytes : 60), item.text, known);
+    return unknown_class(c, &item);
 }
 
 /* The number of a key, by the first of its rows that has one. */

@@ -87,6 +87,7 @@ void convert_llama2c_close(convert_llama2c *source);
 typedef struct convert_hf convert_hf;
 qn_status convert_hf_open(conversion *c, convert_hf **source);
 void convert_hf_close(convert_hf *source);
+void convert_hf_classes_print(FILE *to); /* all there are, for the help */
 
 /* The folder where the parts of a Hugging Face model lie: IN, or the one its file is in. And whether config.json is among them. */
 void convert_folder(const char *in, char folder[4096]);

@@ -18,16 +18,38 @@ int lm_number(const char *verb, const char *flag, const char *word, int64_t leas
     return APP_USAGE;
 }
 
-int lm_options(int argc, char **argv, const char *help, const model_flag *flags, int n_flags, lm_words *words) {
-    const char *model = NULL;
-    int n;
-    int rc = model_options(argc, argv, help, flags, n_flags, &model, 1, &n);
-    if (rc == APP_OK && n && words->model) {
-        fprintf(stderr, "quern %s: one model, please: '%s' or '%s'?\n", argv[0], words->model, model);
+const char *lm_cache_type(int item) {
+    static const char *const names[] = {"f32", "f16", "bf16", "q8_0", "q4_0"};
+    return item < (int)(sizeof names / sizeof *names) ? names[item] : NULL;
+}
+
+const option_row lm_rows[] = {
+    OPTION(lm_words, word, "MODEL.gguf", NULL, NULL, .files = "gguf"),
+    OPTION(lm_words, model, "-m, --model", "FILE", "the model, a GGUF file; -m may be left out", .files = "gguf"),
+    OPTION(lm_words, threads, "-t, --threads", "N", "threads (default: as many as there are cores for it)"),
+    OPTION(lm_words, context, "-c, --ctx-size", "N",
+           "most tokens in a sequence; 0: what the model was trained for (default: that, at most 4096)"),
+    OPTION(lm_words, batch, "-b, --batch-size, -ub, --ubatch-size", "N", "tokens of a prompt in one run (default 512)"),
+    OPTION(lm_words, k, "-ctk, --cache-type-k", "TYPE", "type of the KV cache's keys (default f16)", .choices = lm_cache_type),
+    OPTION(lm_words, v, "-ctv, --cache-type-v", "TYPE", "type of the KV cache's values (default f16)", .choices = lm_cache_type),
+    OPTION(lm_words, device, "-dev, --device", "vulkan[:N]", "run on this device; 'quern devices' lists them"),
+    OPTION(lm_words, gpu_layers, "-ngl, --gpu-layers", "all",
+           "run on the first GPU, or on the CPU when there is none; 0: on the CPU"),
+    OPTION(lm_words, fused, "-fa, --flash-attn", "on|auto", "taken as llama.cpp takes it; attention is always one op here"),
+    OPTION(lm_words, cap, "--memory-cap", "BYTES", "refuse to allocate more"),
+    OPTION(lm_words, no_map, "--no-mmap", NULL, "read the model into memory, beyond the cap, instead of mapping its file"),
+    APP_PROFILE_ROW(lm_words, profile),
+    {0}};
+
+int lm_read(const quern_verb *v, int argc, char **argv, void *all, lm_words *words) {
+    int rc = options_read(v, argc, argv, all);
+    if (rc != APP_OK || !words->word) return rc;
+    if (words->model) {
+        fprintf(stderr, "quern %s: one model, please: '%s' or '%s'?\n", v->name, words->model, words->word);
         return APP_USAGE;
     }
-    if (rc == APP_OK && n) words->model = model;
-    return rc;
+    words->model = words->word;
+    return APP_OK;
 }
 
 static int open_model(lm *l, const char *verb, const lm_words *words, uint32_t flags) {
@@ -126,7 +148,7 @@ static int open_device(lm *l, const char *name, int wants_gpu) {
     return rc;
 }
 
-int lm_prepare(lm *l, const lm_words *words, const char *folder) {
+int lm_prepare(lm *l, const lm_words *words) {
     int64_t threads;
     int wants_gpu;
     int rc = take_words(l, words, &threads);
@@ -141,7 +163,7 @@ int lm_prepare(lm *l, const lm_words *words, const char *folder) {
     options.pool = l->pool;
     if (qn_context_create(&options, &l->context) != QN_OK) return model_fail(l->verb, "no memory for a context");
     l->options.run = l->context;
-    rc = app_profile_begin(&l->profile, folder);
+    rc = app_profile_begin(&l->profile, app_profile_folder(&words->profile));
     return rc == APP_OK ? app_profile_attach(&l->profile, l->context, "main") : rc;
 }
 

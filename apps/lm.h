@@ -10,34 +10,15 @@
 
 /* Words of the command line, NULL where none was given. */
 typedef struct lm_words {
-    const char *model, *threads, *context, *batch, *sequences, *k, *v, *cap, *device, *gpu_layers, *fused;
+    const char *model, *word; /* behind -m; by itself. lm_read leaves one */
+    const char *threads, *context, *batch, *sequences, *k, *v, *cap, *device, *gpu_layers, *fused;
     int no_map;
+    option_maybe profile;
 } lm_words;
 
-/* The flags behind lm_words, for model_options. */
-#define LM_FLAGS(w)                                                                                                        \
-    {"-m", &(w).model, NULL, 0}, {"--model", &(w).model, NULL, 0}, {"-t", &(w).threads, NULL, 0},                          \
-        {"--threads", &(w).threads, NULL, 0}, {"-c", &(w).context, NULL, 0}, {"--ctx-size", &(w).context, NULL, 0},        \
-        {"-b", &(w).batch, NULL, 0}, {"--batch-size", &(w).batch, NULL, 0}, {"-ctk", &(w).k, NULL, 0},                     \
-        {"--cache-type-k", &(w).k, NULL, 0}, {"-ctv", &(w).v, NULL, 0}, {"--cache-type-v", &(w).v, NULL, 0},               \
-        {"-ub", &(w).batch, NULL, 0}, {"--ubatch-size", &(w).batch, NULL, 0}, {"-dev", &(w).device, NULL, 0},              \
-        {"-ngl", &(w).gpu_layers, NULL, 0}, {"--gpu-layers", &(w).gpu_layers, NULL, 0}, {"-fa", &(w).fused, NULL, 0},      \
-        {"--flash-attn", &(w).fused, NULL, 0}, {"--memory-cap", &(w).cap, NULL, 0}, {"--no-mmap", NULL, &(w).no_map, 0}, { \
-        "--device", &(w).device, NULL, 0                                                                                   \
-    }
-
-/* For help texts. */
-#define LM_HELP                                                                                           \
-    "  -m, --model FILE        the model, a GGUF file; -m may be left out\n"                              \
-    "  -t, --threads N         threads (default: as many as there are cores for it)\n"                    \
-    "  -c, --ctx-size N        most tokens in a sequence (0: the model's; default: that, at most 4096)\n" \
-    "  -b, -ub, --batch-size N tokens of a prompt in one run (default 512)\n"                             \
-    "  -ctk, -ctv TYPE         types of the cache: f32, f16, bf16, q8_0, q4_0 (default f16)\n"            \
-    "  --device vulkan[:N]     run on this device; 'quern devices' lists them\n"                          \
-    "  -ngl, --gpu-layers all  run on the first GPU, or on the CPU when there is none; 0: on the CPU\n"   \
-    "  --memory-cap BYTES      refuse to allocate more\n"                                                 \
-    "  --no-mmap               read the model into memory, beyond the cap, instead of mapping its file\n" \
-    "  --profile[=DIR]         record a trace\n"
+/* The rows of lm_words, but for sequences, which few verbs take. */
+extern const option_row lm_rows[];
+const char *lm_cache_type(int item); /* types of the cache, for completion */
 
 typedef struct lm {
     const char *verb;
@@ -52,15 +33,15 @@ typedef struct lm {
     int threads;
 } lm;
 
-/* model_options with a model behind -m or by itself. */
-int lm_options(int argc, char **argv, const char *help, const model_flag *flags, int n_flags, lm_words *words);
+/* options_read, with the model behind -m or by itself: `words` are part of `all`. */
+int lm_read(const quern_verb *v, int argc, char **argv, void *all, lm_words *words);
 /* A positive number from a word; what is wrong has been said. */
 int lm_number(const char *verb, const char *flag, const char *word, int64_t least, int64_t most, int64_t *number);
 /* Opens the model alone. Each returns APP_OK, or an exit code when all has been said. */
 int lm_open(lm *l, const char *verb, const lm_words *words);
 int lm_open_vocabulary(lm *l, const char *verb, const lm_words *words); /* for its tokenizer; of any architecture */
-/* And threads, device, recorder, options of a session; `folder` from app_profile_option. */
-int lm_prepare(lm *l, const lm_words *words, const char *folder);
+/* And threads, device, recorder, options of a session. */
+int lm_prepare(lm *l, const lm_words *words);
 int lm_session(lm *l);
 /* Most tokens in a sequence of the session. */
 int64_t lm_context(const lm *l);

@@ -1,79 +1,36 @@
-/* How tokens are picked: every number of samplers.def is a flag, under llama.cpp's names. */
+/* How tokens are picked: every number of samplers.def is an option, under llama.cpp's names. */
 #include "lm_sample.h"
 
 #include <errno.h>
 #include <time.h>
 
-enum { SAMPLE_FLAGS = 64, MOST_FLAGS = 128 };
+/* Fields that llama.cpp's users know by another name have it here; the others are an option by their own: SHOWN(top_k) is "--top_k". */
+#define SHOWN_temperature ~, "--temp, --temperature"
+#define SHOWN_typical_p ~, "--typical, --typical-p"
+#define SHOWN_top_n_sigma ~, "--top-nsigma, --top-n-sigma"
+#define SHOWN_mirostat_tau ~, "--mirostat-ent, --mirostat-tau"
+#define SHOWN_mirostat_eta ~, "--mirostat-lr, --mirostat-eta"
+#define SHOWN_dynatemp_exponent ~, "--dynatemp-exp"
+#define SECOND(first, second, ...) second
+#define SECOND_OF(...) SECOND(__VA_ARGS__)
+#define SHOWN(field) SECOND_OF(SHOWN_##field, "--" #field, ~)
 
-/* Fields whose flag is spelt otherwise. */
-static const struct {
-    const char *field, *flag;
-} spelt[] = {{"temperature", "--temp"},           {"typical_p", "--typical"},        {"top_n_sigma", "--top-nsigma"},
-             {"mirostat_tau", "--mirostat-ent"},  {"mirostat_eta", "--mirostat-lr"}, {"dynatemp_exponent", "--dynatemp-exp"},
-             {"repeat_last_n", "--repeat-last-n"}};
-
-/* "--top-k" for top_k; written once, kept for good. */
-static const char *flag_name(const char *field, char names[][32], int number) {
-    for (size_t i = 0; i < sizeof spelt / sizeof *spelt; i++)
-        if (strcmp(spelt[i].field, field) == 0) return spelt[i].flag;
-    char *at = names[number];
-    snprintf(at, 32, "--%s", field);
-    for (char *c = at + 2; *c; c++)
-        if (*c == '_') *c = '-';
-    return at;
-}
-
-/* Writes the flags behind w; returns how many. */
-static int sample_flags(sample_words *w, model_flag *flags) {
-    static char names[SAMPLE_FLAGS][32];
-    int n = 0;
-#define QN_SAMPLER_F32(name, standard, low, high, meaning) \
-    flags[n] = (model_flag){flag_name(#name, names, n), &w->name, NULL, 0}, n++;
-#define QN_SAMPLER_I32(name, standard, low, high, meaning) \
-    flags[n] = (model_flag){flag_name(#name, names, n), &w->name, NULL, 0}, n++;
+const option_row sample_rows[] = {
+    OPTION(sample_words, seed, "-s, --seed", "N", "the same seed gives the same text (default: the clock's)"),
+    OPTION(sample_words, order, "--samplers", "A;B;C", "the stages and their order"),
+    OPTION(sample_words, letters, "--sampling-seq", "LETTERS", "the same by their letters, such as edskypmxt"),
+    OPTION(sample_words, grammar, "--grammar", "TEXT", "the text must follow this grammar (GBNF)"),
+    OPTION(sample_words, grammar_file, "--grammar-file", "FILE", "the same from a file", .files = "*"),
+    OPTION(sample_words, schema, "-j, --json-schema", "TEXT", "the text is JSON that this schema allows"),
+    OPTION(sample_words, schema_file, "--json-schema-file", "FILE", "the same from a file", .files = "*"),
+#define QN_SAMPLER_F32(name, initial, low, high, meaning) \
+    OPTION(sample_words, name, SHOWN(name), "X", meaning, .standard = #initial),
+#define QN_SAMPLER_I32(name, initial, low, high, meaning) \
+    OPTION(sample_words, name, SHOWN(name), "N", meaning, .standard = #initial),
 #include <quern/samplers.def>
 #undef QN_SAMPLER_F32
 #undef QN_SAMPLER_I32
-    const model_flag rest[] = {{"-s", &w->seed, NULL, 0},
-                               {"--seed", &w->seed, NULL, 0},
-                               {"--samplers", &w->order, NULL, 0},
-                               {"--sampling-seq", &w->letters, NULL, 0},
-                               {"--grammar", &w->grammar, NULL, 0},
-                               {"--grammar-file", &w->grammar_file, NULL, 0},
-                               {"-j", &w->schema, NULL, 0},
-                               {"--json-schema", &w->schema, NULL, 0},
-                               {"--json-schema-file", &w->schema_file, NULL, 0}};
-    for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) flags[n++] = rest[i];
-    return n;
-}
-
-static void sample_help(FILE *to) {
-    char names[SAMPLE_FLAGS][32];
-    int n = 0;
-    fputs("How tokens are picked:\n"
-          "  -s, --seed N            the same seed gives the same text (default: the clock's)\n"
-          "  --samplers A;B;C        the stages and their order\n"
-          "  --grammar TEXT, --grammar-file FILE          the text must follow this grammar (GBNF)\n"
-          "  -j, --json-schema TEXT, --json-schema-file FILE   the text is JSON of this schema\n",
-          to);
-#define QN_SAMPLER_F32(name, standard, low, high, meaning) \
-    fprintf(to, "  %-23s %s (default %g)\n", flag_name(#name, names, n), meaning, (double)(standard)), n++;
-#define QN_SAMPLER_I32(name, standard, low, high, meaning) \
-    fprintf(to, "  %-23s %s (default %d)\n", flag_name(#name, names, n), meaning, (int)(standard)), n++;
-#include <quern/samplers.def>
-#undef QN_SAMPLER_F32
-#undef QN_SAMPLER_I32
-}
-
-int sample_options(int argc, char **argv, const char *help, sample_words *w, const model_flag *own, int n_own, lm_words *words) {
-    model_flag flags[MOST_FLAGS];
-    int n = sample_flags(w, flags);
-    for (int i = 0; i < n_own && n < MOST_FLAGS; i++) flags[n++] = own[i];
-    int rc = lm_options(argc, argv, help, flags, n, words);
-    if (rc < 0) sample_help(stdout);
-    return rc;
-}
+    {0}};
 
 static int take_real(const lm *l, const char *name, const char *word, float *value) {
     char *end;

@@ -14,8 +14,8 @@ typedef struct sample_words {
     const char *seed, *order, *letters, *grammar, *grammar_file, *schema, *schema_file;
 } sample_words;
 
-/* model_options with the flags behind w and a verb's own; --help prints both. */
-int sample_options(int argc, char **argv, const char *help, sample_words *w, const model_flag *own, int n_own, lm_words *words);
+/* Their rows. */
+extern const option_row sample_rows[];
 
 /* The sampler they describe. Texts it needs are kept in `texts` until sample_free. *seed is the one that was used. */
 typedef struct sample {

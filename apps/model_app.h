@@ -13,26 +13,6 @@ enum { MODEL_INTERRUPTED = 130 }; /* exit code after Ctrl-C, as shells have it *
 
 /* ---- The command line */
 
-enum {
-    MODEL_ONE,      /* one value; given again, the last one counts, which is said */
-    MODEL_OPTIONAL, /* its value may be left out, and only = brings one */
-    MODEL_SEVERAL,  /* each value is kept: in an array of MODEL_MOST and a NULL behind the last of them */
-    MODEL_MOST = 64
-};
-
-/* A flag: --name alone, --name VALUE or --name=VALUE. Several may have one place for their values: they are names of one thing. */
-typedef struct model_flag {
-    const char *name;
-    const char **value; /* takes a value, which goes here; NULL: takes none */
-    int *given;         /* set to 1 when there; may be NULL */
-    int takes;          /* MODEL_ONE, MODEL_OPTIONAL, MODEL_SEVERAL */
-} model_flag;
-
-/* Sorts the words behind the verb into flags and at most `most` others. APP_OK; or, when all has been said (help is printed for -h
- * and --help), -1; or APP_USAGE. */
-int model_options(int argc, char **argv, const char *help, const model_flag *flags, int n_flags, const char **words, int most,
-                  int *n_words);
-
 /* "quern VERB: text", the exit code for a failure. */
 int model_fail(const char *verb, const char *text);
 

@@ -9,18 +9,6 @@
 #include "app.h"
 #include "profile_cmd.h"
 
-const char profile_reading_help[] =
-    "  --dialect upstream|mlu_a|mlu_b\n"
-    "                      whose rules; else by what the trace holds\n"
-    "  --strict-reference  refuse what the reference refuses\n"
-    "  --driver            calls of cuda_driver launch kernels too (Triton, compiled code)\n"
-    "  --owner id|time|enclosing\n"
-    "                      whose a runtime call is: the operator's with its id (the rule); the innermost operator's around it,\n"
-    "                      whatever its id says (PyTorch 2.1 and later); or that of the last event around it with an id, which\n"
-    "                      is how torch_mlu's edition for PyTorch 2.1 mends GPU traces\n"
-    "  --host-steps        steps marked on device tracks are no steps\n"
-    "  --comm-names        kernels named like NCCL's or CNCL's are communication\n";
-
 /* ---- Complaints --------------------------------------------------------------------------------------------------- */
 
 int profile_wrong(const char *verb, const char *sentence, const char *what) {
@@ -40,53 +28,21 @@ int profile_failed(const char *verb, qn_status status, const qn_error *error) {
     return APP_FAILED;
 }
 
-int profile_asks_for_help(int argc, char **argv) {
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) return 1;
-    return 0;
-}
-
 /* ---- Options ------------------------------------------------------------------------------------------------------ */
 
-/* The value of an option that was given, which is remembered: one that comes again with another is said. A command line is read once
- * in a process, and has no more kinds of options than there is room for. */
-static const char *given(const char *name, const char *value) {
-    static struct { const char *name, *value; } before[32];
-    size_t k = 0;
-    while (k + 1 < sizeof before / sizeof *before && before[k].name && strcmp(before[k].name, name) != 0) k++;
-    if (before[k].name && strcmp(before[k].name, name) == 0) app_again("quern profile", name, before[k].value, value);
-    before[k].name = name;
-    before[k].value = value;
-    return value;
-}
-
-const char *profile_value_of(const char *name, int argc, char **argv, int *i, int *missing) {
-    size_t n = strlen(name);
-    if (strncmp(argv[*i], name, n) != 0) return NULL;
-    if (argv[*i][n] == '=') return given(name, argv[*i] + n + 1);
-    if (argv[*i][n] != 0) return NULL;
-    if (*i + 1 >= argc) {
-        *missing = 1;
-        return NULL;
-    }
-    return given(name, argv[++*i]);
-}
-
-static int take_flag(qn_profile_options *options, const char *word) {
-    static const struct {
-        const char *name;
-        uint32_t flag;
-    } flags[] = {{"--strict-reference", QN_PROFILE_STRICT},
-                 {"--driver", QN_PROFILE_DRIVER},
-                 {"--host-steps", QN_PROFILE_HOST_STEPS},
-                 {"--comm-names", QN_PROFILE_COMM_NAMES}};
-    for (size_t k = 0; k < sizeof flags / sizeof *flags; k++)
-        if (strcmp(word, flags[k].name) == 0) {
-            options->flags |= flags[k].flag;
-            return 1;
-        }
-    return 0;
-}
+const option_row profile_reading_rows[] = {
+    OPTION(profile_reading, dialect, "--dialect", "auto|upstream|mlu_a|mlu_b", "whose rules (default: by what the trace holds)"),
+    OPTION(profile_reading, strict, "--strict-reference", NULL, "refuse what the reference refuses"),
+    OPTION(profile_reading, driver, "--driver", NULL, "calls of cuda_driver launch kernels too (Triton, compiled code)"),
+    OPTION(profile_reading, owner, "--owner", "id|time|enclosing",
+           "whose a runtime call is: the operator's with its id (the rule); the innermost operator's around it, whatever its id "
+           "says "
+           "(PyTorch 2.1 and later); or that of the last event around it with an id, which is how torch_mlu's edition for "
+           "PyTorch 2.1 "
+           "mends GPU traces"),
+    OPTION(profile_reading, host_steps, "--host-steps", NULL, "steps marked on device tracks are no steps"),
+    OPTION(profile_reading, comm_names, "--comm-names", NULL, "kernels named like NCCL's or CNCL's are communication"),
+    {0}};
 
 static int index_of(const char *word, const char *const *words, int n) {
     for (int k = 0; k < n; k++)
@@ -94,25 +50,16 @@ static int index_of(const char *word, const char *const *words, int n) {
     return -1;
 }
 
-int profile_take_reading(qn_profile_options *options, const char *verb, int argc, char **argv, int *i, int *missing) {
+int profile_take_reading(const quern_verb *v, const profile_reading *w, qn_profile_options *options) {
     static const char *const dialects[] = {"auto", "upstream", "mlu_a", "mlu_b"}, *const owners[] = {"id", "time", "enclosing"};
     static const uint32_t owner_flags[] = {0, QN_PROFILE_OWNER_TIME, QN_PROFILE_OWNER_ENCLOSING};
-    const char *value;
-    if (take_flag(options, argv[*i])) return APP_OK;
-    if ((value = profile_value_of("--dialect", argc, argv, i, missing)) != NULL) {
-        int k = index_of(value, dialects, 4);
-        if (k < 0) return profile_wrong(verb, "there is no dialect '%s': upstream, mlu_a or mlu_b", value);
-        options->dialect = (qn_profile_dialect)k;
-        return APP_OK;
-    }
-    if ((value = profile_value_of("--owner", argc, argv, i, missing)) != NULL) {
-        int k = index_of(value, owners, 3);
-        if (k < 0) return profile_wrong(verb, "there is no owner '%s': id, time or enclosing", value);
-        options->flags &= ~(QN_PROFILE_OWNER_TIME | QN_PROFILE_OWNER_ENCLOSING);
-        options->flags |= owner_flags[k];
-        return APP_OK;
-    }
-    return PROFILE_NOT_MINE;
+    int dialect = w->dialect ? index_of(w->dialect, dialects, 4) : 0, owner = w->owner ? index_of(w->owner, owners, 3) : 0;
+    if (dialect < 0) return options_wrong(v, "there is no dialect ", w->dialect, ": upstream, mlu_a or mlu_b");
+    if (owner < 0) return options_wrong(v, "there is no owner ", w->owner, ": id, time or enclosing");
+    options->dialect = (qn_profile_dialect)dialect;
+    options->flags |= owner_flags[owner] | (w->strict ? QN_PROFILE_STRICT : 0u) | (w->driver ? QN_PROFILE_DRIVER : 0u) |
+                      (w->host_steps ? QN_PROFILE_HOST_STEPS : 0u) | (w->comm_names ? QN_PROFILE_COMM_NAMES : 0u);
+    return APP_OK;
 }
 
 static int is_number(const char *word) {

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "options.h"
+
 /* ---- A JSON text in memory (profile_json.c) ----------------------------------------------------------------------- */
 
 typedef enum json_type { JSON_NULL, JSON_BOOL, JSON_NUMBER, JSON_STRING, JSON_LIST, JSON_OBJECT } json_type;
@@ -98,19 +100,19 @@ void sha256_end(sha256 *hash, char hex[65]);
 
 /* ---- What all verbs take and say (profile_args.c) ----------------------------------------------------------------- */
 
-enum { PROFILE_INTERRUPTED = 130, PROFILE_NOT_MINE = -1 };
-
-extern const char profile_reading_help[]; /* of the options profile_take_reading takes */
+enum { PROFILE_INTERRUPTED = 130 };
 
 /* Complaints about arguments and about work that failed; both return the exit code. verb is NULL for the views. */
 int profile_wrong(const char *verb, const char *sentence_with_one_word, const char *word);
 int profile_failed(const char *verb, qn_status status, const qn_error *error);
-int profile_asks_for_help(int argc, char **argv);
 
-/* The value of `--name=value` or of `--name value`; NULL when argv[*i] is not this option, or lacks its value. */
-const char *profile_value_of(const char *name, int argc, char **argv, int *i, int *missing);
-/* An option that says how traces are read. Returns an exit code, or PROFILE_NOT_MINE when it is another. */
-int profile_take_reading(qn_profile_options *options, const char *verb, int argc, char **argv, int *i, int *missing);
+/* How traces are read: words, their rows, and what they mean. Returns an exit code. */
+typedef struct profile_reading {
+    const char *dialect, *owner;
+    int strict, driver, host_steps, comm_names;
+} profile_reading;
+extern const option_row profile_reading_rows[];
+int profile_take_reading(const quern_verb *v, const profile_reading *words, qn_profile_options *options);
 /* Whether bounds of time are numbers and units are known; returns an exit code. */
 int profile_check_units(const qn_profile_request *request);
 
@@ -125,10 +127,15 @@ void profile_clear_progress(const qn_profile_options *options);
 int profile_was_interrupted(void);
 void profile_interrupt(void);
 
+/* The page (profile_page.c). */
+extern const quern_verb profile_html, profile_serve;
+
 /* ---- The job (cmd_profile.c, profile_all.c) ----------------------------------------------------------------------- */
 
 typedef struct profile_job {
-    const char *view, *path, *against, *out;
+    const char *view, *path, *against, *out, *top_text;
+    option_choice form_name;
+    profile_reading reading;
     print_form form;
     size_t top;
     qn_profile_options options;

@@ -8,19 +8,9 @@
 #include "app.h"
 #include "profile_cmd.h"
 
-static const char
-    html_help[] = "usage: quern profile html FILE|DIR [-o FILE] [--against FILE|DIR] [--title TEXT] [options]\n\n"
-                  "Writes one self-contained page with every view of every trace in it. It needs no network and no server.\n"
-                  "Without -o it goes to standard output, unless that is a terminal.\n";
-static const char serve_help
-    [] = "usage: quern profile serve FILE|DIR [--port N] [--host ADDRESS] [--against FILE|DIR] [--title TEXT] [options]\n\n"
-         "Shows the page from a small server until Ctrl-C. Traces are read when they are first looked at.\n\n"
-         "  --port N        8765 unless said otherwise; 0 takes any free one\n"
-         "  --host ADDRESS  127.0.0.1 unless said otherwise; anything else lets other machines read the profile\n";
-static const char shared_help[] = "  --against FILE|DIR  another profile, offered as the right side of the diff\n";
-
 typedef struct page_job {
     const char *path, *against, *out, *host, *port_text, *title;
+    profile_reading reading;
     int port;
     qn_profile_options options;
     qn_profile *profile, *other;
@@ -29,48 +19,45 @@ typedef struct page_job {
 
 /* ---- Options ------------------------------------------------------------------------------------------------------ */
 
-static int take_option(page_job *job, int argc, char **argv, int *i) {
-    const struct {
-        const char *name;
-        const char **to;
-    } texts[] = {{"-o", &job->out},
-                 {"--against", &job->against},
-                 {"--host", &job->host},
-                 {"--port", &job->port_text},
-                 {"--title", &job->title}};
-    int missing = 0, rc = profile_take_reading(&job->options, argv[0], argc, argv, i, &missing);
-    if (rc != PROFILE_NOT_MINE) return rc;
-    for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
-        const char *value = profile_value_of(texts[k].name, argc, argv, i, &missing);
-        if (!value) continue;
-        *texts[k].to = value;
-        return APP_OK;
-    }
-    return profile_wrong(argv[0], missing ? "%s needs a value" : "there is no option '%s'", argv[*i]);
-}
+#define PATH OPTION(page_job, path, "FILE|DIR", NULL, NULL, .files = "*")
+#define AGAINST \
+    OPTION(page_job, against, "--against", "FILE|DIR", "another profile, offered as the right side of the diff", .files = "*")
+#define TITLE OPTION(page_job, title, "--title", "TEXT", "of the page (default: the name of what is shown)")
 
-static int take_arguments(page_job *job, int argc, char **argv) {
+static const option_row html_rows[] = {
+    PATH,
+    OPTION(page_job, out, "-o", "FILE.html", "write there; it appears when it is complete", .files = "html"),
+    AGAINST,
+    TITLE,
+    {0}};
+static const option_row serve_rows[] = {
+    PATH,
+    OPTION(page_job, port_text, "--port", "N", "0 takes any free one (default 8765)"),
+    OPTION(page_job, host, "--host", "ADDRESS", "anything but the default, 127.0.0.1, lets other machines read the profile"),
+    AGAINST,
+    TITLE,
+    {0}};
+static const option_group html_groups[] = {
+    {NULL, html_rows, 0}, {"How traces are read", profile_reading_rows, offsetof(page_job, reading)}, {0}};
+static const option_group serve_groups[] = {
+    {NULL, serve_rows, 0}, {"How traces are read", profile_reading_rows, offsetof(page_job, reading)}, {0}};
+
+static int take_words(const quern_verb *self, int argc, char **argv, page_job *job) {
+    const char *who = verb_last_word(self);
     memset(job, 0, sizeof *job);
     job->options = qn_profile_options_default();
     job->page = qn_page_options_default();
     job->port = 8765;
-    for (int i = 1; i < argc; i++) {
-        if (argv[i][0] == '-' && argv[i][1]) {
-            int rc = take_option(job, argc, argv, &i);
-            if (rc != APP_OK) return rc;
-        } else if (!job->path) {
-            job->path = argv[i];
-        } else {
-            return profile_wrong(argv[0], "'%s' is one argument too many", argv[i]);
-        }
-    }
-    if (!job->path || !*job->path) return profile_wrong(argv[0], "a file or folder is needed%s", "");
+    int rc = options_read(self, argc, argv, job);
+    if (rc == APP_OK) rc = profile_take_reading(self, &job->reading, &job->options);
+    if (rc != APP_OK) return rc;
+    if (!job->path || !*job->path) return profile_wrong(who, "a file or folder is needed%s", "");
     if (app_is_empty("quern profile", "the file to write", job->out)) return APP_USAGE;
     if (job->port_text) {
         char *end;
         long port = strtol(job->port_text, &end, 10);
         if (*job->port_text < '0' || *job->port_text > '9' || *end || port > 65535)
-            return profile_wrong(argv[0], "'%s' is no port: 0 to 65535", job->port_text);
+            return profile_wrong(who, "'%s' is no port: 0 to 65535", job->port_text);
         job->port = (int)port;
     }
     return APP_OK;
@@ -113,22 +100,28 @@ static int write_report(page_job *job) {
     return out_commit(&out) ? APP_OK : APP_FAILED;
 }
 
-int profile_html(int argc, char **argv) {
+static int run_html(const quern_verb *self, int argc, char **argv) {
     page_job job;
     profile_progress progress;
-    if (profile_asks_for_help(argc, argv)) {
-        printf("%s\n%s%s", html_help, shared_help, profile_reading_help);
-        return APP_OK;
-    }
-    int rc = take_arguments(&job, argc, argv);
+    int rc = take_words(self, argc, argv, &job);
     if (rc != APP_OK) return rc;
     if (!job.out && isatty(STDOUT_FILENO))
-        return profile_wrong(argv[0], "a page is nothing for a terminal: -o FILE says where to%s", "");
+        return profile_wrong("html", "a page is nothing for a terminal: -o FILE says where to%s", "");
     profile_watch(&job.options, &progress);
     rc = write_report(&job);
     close_profiles(&job);
     return rc;
 }
+
+const quern_verb profile_html = {
+    .name = "profile html",
+    .brief = "write the profiler's page, one file with every view in it",
+    .run = run_html,
+    .usage = "FILE|DIR [-o FILE] [options]",
+    .about = "Writes one self-contained page with every view of every trace in it. It needs no network and no server. "
+             "Without -o it goes to standard output, unless that is a terminal.",
+    .groups = html_groups,
+    .needs = "profiler"};
 
 /* The server's thread must not take the signals this one waits for. */
 static int serve_until_stopped(page_job *job) {
@@ -155,14 +148,10 @@ static int serve_until_stopped(page_job *job) {
     return told ? APP_OK : APP_FAILED;
 }
 
-int profile_serve(int argc, char **argv) {
+static int run_serve(const quern_verb *self, int argc, char **argv) {
     page_job job;
     profile_progress progress;
-    if (profile_asks_for_help(argc, argv)) {
-        printf("%s%s%s", serve_help, shared_help, profile_reading_help);
-        return APP_OK;
-    }
-    int rc = take_arguments(&job, argc, argv);
+    int rc = take_words(self, argc, argv, &job);
     if (rc != APP_OK) return rc;
     profile_watch(&job.options, &progress);
     job.options.progress = NULL; /* traces are read behind the page's back, when it asks for them */
@@ -170,3 +159,12 @@ int profile_serve(int argc, char **argv) {
     close_profiles(&job);
     return rc;
 }
+
+const quern_verb profile_serve = {
+    .name = "profile serve",
+    .brief = "show the profiler's page from a small server on this machine",
+    .run = run_serve,
+    .usage = "FILE|DIR [options]",
+    .about = "Shows the page from a small server until Ctrl-C. Traces are read when they are first looked at.",
+    .groups = serve_groups,
+    .needs = "profiler"};

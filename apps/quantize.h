@@ -17,6 +17,7 @@ typedef enum quantize_type {
 quantize_type quantize_type_find(const char *name);
 int quantize_type_number(quantize_type type);
 qn_dtype quantize_type_dtype(quantize_type type);
+const char *quantize_type_name(int item); /* NULL behind the last */
 /* All names with what they mean, for the help. */
 void quantize_types_print(FILE *to);
 /* A dtype by name, in any case; NONE when there is none. */

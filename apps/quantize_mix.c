@@ -50,6 +50,8 @@ int quantize_type_number(quantize_type type) { return types[type].number; }
 
 qn_dtype quantize_type_dtype(quantize_type type) { return types[type].dtype; }
 
+const char *quantize_type_name(int item) { return item < QUANTIZE_TYPES ? types[item].name : NULL; }
+
 void quantize_types_print(FILE *to) {
     for (int i = 0; i < QUANTIZE_TYPES; i++) fprintf(to, "  %-10s %s\n", types[i].name, types[i].summary);
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)

@@ -7,35 +7,23 @@
 #include "app.h"
 #include "build_parts.h"
 
-typedef struct verb {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const char *help;
-    const char *needs; /* the part without which a build cannot do it; NULL: none */
-} verb;
+const quern_verb *const app_verbs[] = {&verb_run,   &verb_chat,     &verb_inspect, &verb_tokenize, &verb_embed,   &verb_eval,
+                                       &verb_plan,  &verb_quantize, &verb_convert, &verb_train,    &verb_profile, &verb_bench,
+                                       &verb_graph, &verb_ops,      &verb_devices, &verb_help_of,  NULL};
 
-static const verb verbs[] = {
-    {"ops", cmd_ops, "list the ops, or print one op's page", NULL},
-    {"bench", cmd_bench, "measure, beside a limit or a peer in the same run", NULL},
-    {"devices", cmd_devices, "list what this machine can compute on, each one tested", NULL},
-    {"inspect", cmd_inspect, "list the metadata and tensors of a model file", NULL},
-    {"quantize", cmd_quantize, "write a model with its weights in another type", NULL},
-    {"convert", cmd_convert, "a GGUF file from safetensors or a llama2.c checkpoint", NULL},
-    {"run", cmd_run, "a prompt in, text out", "models"},
-    {"chat", cmd_chat, "talk with a model", "models"},
-    {"tokenize", cmd_tokenize, "a text as a model sees it", "models"},
-    {"embed", cmd_embed, "a text as a vector", "models"},
-    {"eval", cmd_eval, "how well a model predicts a text, or its raw logits", "models"},
-    {"plan", cmd_plan, "what a graph will allocate, and where each node will run", NULL},
-    {"train", cmd_train, "train one of the example networks", NULL},
-    {"graph", cmd_graph, "print, check, draw or count a graph from .qir text", NULL},
-    {"profile", cmd_profile, "views of a profiler's trace: PyTorch's or our own", "profiler"},
-};
-
-static void usage(FILE *to) {
+void app_usage(FILE *to) {
     fprintf(to, "quern %s: a tensor runtime in C\n\nusage: quern VERB [options]\n\n", qn_version());
-    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) fprintf(to, "  %-8s %s\n", verbs[i].name, verbs[i].help);
-    fprintf(to, "\nquern VERB --help says more. Exit codes: 0 done, 1 failed, 2 called wrongly, 130 interrupted.\n");
+    for (int i = 0; app_verbs[i]; i++) fprintf(to, "  %-8s %s\n", app_verbs[i]->name, app_verbs[i]->brief);
+    fprintf(to, "\nquern help VERB says more. Exit codes: 0 done, 1 failed, 2 called wrongly, 130 interrupted.\n");
+}
+
+int app_no_verb(const char *who, const quern_verb *const *list, const char *word, const char *lister) {
+    nearest best = {NULL, 0};
+    for (int i = 0; list && list[i]; i++) nearest_try(&best, word, verb_last_word(list[i]), strlen(verb_last_word(list[i])));
+    fprintf(stderr, "%s: there is no verb '%s'", who, word);
+    if (best.name) fprintf(stderr, "; did you mean '%s'?", best.name);
+    fprintf(stderr, "%s '%s' lists them\n", best.name ? "" : ";", lister);
+    return APP_USAGE;
 }
 
 /* Of three files that a caller has closed, the next open would take the number: what is meant for people would go into the model that
@@ -46,33 +34,36 @@ static int hold_standard_files(void) {
     return 1;
 }
 
-/* What a build lacks is told before a word is looked at, but help is help. */
-static int run_verb(const verb *v, int argc, char **argv) {
+/* Help comes before everything else, and what a build lacks before any other word is looked at. */
+static int call(const quern_verb *v, int argc, char **argv) {
+    const quern_verb *sub = argc > 1 ? verb_find(v->subs, argv[1]) : NULL;
     const char *why = v->needs ? build_lacks_why(v->needs) : NULL;
-    for (int i = 1; why && i < argc; i++)
-        if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) why = NULL;
-    if (!why) return v->run(argc, argv);
+    if (sub) return call(sub, argc - 1, argv + 1);
+    if (options_ask_help(v, argc, argv)) {
+        verb_help(stdout, v);
+        return APP_OK;
+    }
+    if (!why) return v->run(v, argc, argv);
     fprintf(stderr, "quern %s: this build has no %s: %s\n", v->name, v->needs, why);
     return APP_FAILED;
 }
 
 static int run(int argc, char **argv) {
     if (argc < 2) {
-        usage(stderr);
+        app_usage(stderr);
         return APP_USAGE;
     }
-    if (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0) {
-        usage(stdout);
+    if (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0) {
+        app_usage(stdout);
         return APP_OK;
     }
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0) {
         printf("quern %s\n", qn_version());
         return APP_OK;
     }
-    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
-        if (strcmp(argv[1], verbs[i].name) == 0) return run_verb(&verbs[i], argc - 1, argv + 1);
-    fprintf(stderr, "quern: there is no verb '%s'; 'quern --help' lists them\n", argv[1]);
-    return APP_USAGE;
+    const quern_verb *v = verb_find(app_verbs, argv[1]);
+    if (v) return call(v, argc - 1, argv + 1);
+    return app_no_verb("quern", app_verbs, argv[1], "quern --help");
 }
 
 int main(int argc, char **argv) {

@@ -20,21 +20,6 @@
 #include "train_params.h"
 #include "train_stories.h"
 
-static const char help[] =
-    "usage: quern train --example stories [options]\n\n"
-    "Trains a llama-shaped model of about a million weights on tales that a small grammar tells without end, and prints its\n"
-    "loss on tales it has not seen and a hash of its weights. The same seed gives the same weights for any number of threads.\n\n"
-    "  --steps N       training steps, each of 4 sequences of 256 tokens (default 1500)\n"
-    "  --rate X        the largest learning rate (default 0.003); it rises for a twentieth of the steps, then falls as a cosine\n"
-    "  --seed N        of the weights and of the tales (default 1)\n"
-    "  --threads N     (default: one for each processor)\n"
-    "  --from FILE     goes on from the weights of a file that an earlier -o wrote, with the tales of another seed\n"
-    "  -o FILE.gguf    writes the model in f32, and checks that the file has the same loss before it takes the name;\n"
-    "                  after Ctrl-C, what there is is written to FILE.step-N.gguf, from which --from goes on\n"
-    "  --curve FILE    the loss of every 20 steps, as CSV\n"
-    "  --tell N        only prints N tales of the grammar\n"
-    "  --profile[=DIR] record the training into DIR (default quern-profile); QUERN_PROFILE=DIR does the same\n";
-
 enum {
     ROWS = STORY_BATCH * STORY_CONTEXT,
     EVERY = 20,
@@ -313,45 +298,45 @@ static int tell(const options *o) {
     return APP_OK;
 }
 
-int train_stories(int argc, char **argv) {
-    options o = {NULL, NULL, NULL, NULL, 1500, 1, 0, 0, 0.003};
-    const char *example, *steps = NULL, *seed = NULL, *threads = NULL, *tales = NULL, *rate = NULL, *none[1];
-    int n;
-    o.profile = app_profile_option(&argc, argv);
-    const model_flag flags[] = {{"--example", &example, NULL, 0}, {"--steps", &steps, NULL, 0},     {"--seed", &seed, NULL, 0},
-                                {"--rate", &rate, NULL, 0},       {"--threads", &threads, NULL, 0}, {"-t", &threads, NULL, 0},
-                                {"-o", &o.out, NULL, 0},          {"--curve", &o.curve, NULL, 0},   {"--tell", &tales, NULL, 0},
-                                {"--from", &o.from, NULL, 0}};
-    int rc = model_options(argc, argv, help, flags, sizeof flags / sizeof *flags, none, 0, &n);
-    if (rc != APP_OK) return rc < 0 ? APP_OK : rc;
-    const char *unused = o.out ? "-o" : o.curve ? "--curve" : o.from ? "--from" : steps ? "--steps" : rate ? "--rate" : NULL;
-    if (tales && unused) return app_apart("quern train", "--tell", unused);
+static int take_rate(const char *word, double *rate) {
+    char *end;
+    if (!word) return APP_OK;
+    *rate = strtod(word, &end);
+    if (end != word && !*end && *rate > 0 && *rate <= 1) return APP_OK;
+    fprintf(stderr, "quern train: --rate takes a number above 0 and up to 1, not '%s'\n", word);
+    return APP_USAGE;
+}
+
+static int take_words(options *o, const train_words *w) {
+    const struct {
+        const char *flag, *word;
+        int64_t low, high, *to;
+    } whole[] = {{"--steps", w->steps, 1, 1000000, &o->steps},
+                 {"--seed", w->seed, 0, INT32_MAX, &o->seed},
+                 {"--threads", w->threads, 1, QN_POOL_MAX, &o->threads},
+                 {"--tell", w->tell, 1, 1000000, &o->tell}};
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
+        if (whole[i].word && lm_number("train", whole[i].flag, whole[i].word, whole[i].low, whole[i].high, whole[i].to) != APP_OK)
+            return APP_USAGE;
+    return take_rate(w->rate, &o->rate);
+}
+
+int train_stories(const train_words *w) {
+    options o = {w->out, w->curve, app_profile_folder(&w->profile), w->from, 1500, 1, 0, 0, 0.003};
+    const char *unused = w->out     ? "-o"
+                         : w->curve ? "--curve"
+                         : w->from  ? "--from"
+                         : w->steps ? "--steps"
+                         : w->rate  ? "--rate"
+                                    : NULL;
+    if (w->tell && unused) return app_apart("quern train", "--tell", unused);
     if (app_is_empty("quern train", "the file to write", o.out) || app_is_empty("quern train", "the curve", o.curve) ||
         app_is_empty("quern train", "the model to go on from", o.from))
         return APP_USAGE;
-    if (steps) rc = lm_number("train", "--steps", steps, 1, 1000000, &o.steps);
-    if (rc == APP_OK && seed) rc = lm_number("train", "--seed", seed, 0, INT32_MAX, &o.seed);
-    if (rc == APP_OK && threads) rc = lm_number("train", "--threads", threads, 1, QN_POOL_MAX, &o.threads);
-    if (rc == APP_OK && tales) rc = lm_number("train", "--tell", tales, 1, 1000000, &o.tell);
-    if (rc == APP_OK && rate) {
-        char *end;
-        o.rate = strtod(rate, &end);
-        if (end == rate || *end || !(o.rate > 0 && o.rate <= 1)) {
-            fprintf(stderr, "quern train: --rate takes a number above 0 and up to 1, not '%s'\n", rate);
-            rc = APP_USAGE;
-        }
-    }
+    int rc = take_words(&o, w);
     if (rc != APP_OK) return rc;
     if (model_is_same("train", o.from, o.curve)) return APP_USAGE;
     model_catch_stop();
     signal(SIGPIPE, SIG_IGN); /* who reads the curve or the losses may go; the training stays */
     return o.tell ? tell(&o) : run(&o);
-}
-
-int train_wants_stories(int argc, char **argv) {
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--example=stories") == 0 ||
-            (strcmp(argv[i], "--example") == 0 && i + 1 < argc && strcmp(argv[i + 1], "stories") == 0))
-            return 1;
-    return 0;
 }

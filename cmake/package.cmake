@@ -30,7 +30,11 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON) # what the programs need, asked of the programs
-set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+# dpkg's trigger tells the linker of the library; CPack's own scripts would call ldconfig, which Debian has given up.
+set(deb_control ${PROJECT_BINARY_DIR}/debian)
+file(WRITE ${deb_control}/triggers "activate-noawait ldconfig\n")
+file(WRITE ${deb_control}/shlibs "libquern ${PROJECT_VERSION_MAJOR} quern (>= ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})\n")
+set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${deb_control}/triggers ${deb_control}/shlibs)
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS libvulkan1) # opened at run time
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 include(CPack)

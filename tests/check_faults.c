@@ -1,5 +1,6 @@
 /* Ways to spoil a tensor of a request: its descriptor, its dtype, its agreement with the op, its overlap with others. Data and
- * size always tell the truth about memory that exists: a lie there is the one thing a callee cannot find out. */
+ * size tell the truth about memory that exists: a lie there is the one thing a callee cannot find out, unless no memory could be so
+ * large. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,7 +28,7 @@ static uint64_t end_of(const qn_tensor *t) {
 }
 
 /* Ways to spoil a descriptor: single fields, then where its bytes lie. `data_matters` below: the slot's data is used. */
-enum { FIELD_WAYS = 9, PLACE_WAYS = 4, STRIDE_WAYS = 4, DESCRIPTOR_WAYS = FIELD_WAYS + PLACE_WAYS + STRIDE_WAYS };
+enum { FIELD_WAYS = 9, PLACE_WAYS = 5, STRIDE_WAYS = 4, DESCRIPTOR_WAYS = FIELD_WAYS + PLACE_WAYS + STRIDE_WAYS };
 
 static int because(qc_fault *f, const char *what, qn_reason reason) {
     f->what = what;
@@ -63,6 +64,9 @@ static int spoil_place(qn_tensor *t, int way, qc_fault *f) {
         t->offset++;
         qc_because(f, QN_REASON_OUT_OF_BUFFER_HIGH);
         return because(f, "offset between elements", QN_REASON_OFFSET_UNIT), info->bytes > 1 && info->block == 1;
+    case 3: /* the view itself lies where it lay: only the end is where no address is */
+        t->size = UINT64_MAX;
+        return because(f, "buffer past the last address", QN_REASON_BUFFER_END), t->data != NULL;
     default:
         t->offset = -info->bytes;
         qc_because(f, QN_REASON_OUT_OF_BUFFER_LOW);

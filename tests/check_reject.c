@@ -246,7 +246,7 @@ static void check_limits(const qc_case *c, const qc_draw *d) {
 
 static int fault_workspace(qc_built *b, int i, qc_fault *f) {
     qn_request *q = &b->request;
-    if (i > 3) return QC_FAULT_END;
+    if (i > 4) return QC_FAULT_END;
     if (!q->workspace) return QC_FAULT_SKIP;
     qc_want(f, QN_WORKSPACE, QN_ARG_WORKSPACE, -1, "workspace");
     if (i == 0) return q->workspace = NULL, qc_because(f, QN_REASON_MISSING), QC_FAULT_TRY;
@@ -257,6 +257,7 @@ static int fault_workspace(qc_built *b, int i, qc_fault *f) {
         q->workspace = roomy + 8;
         return qc_because(f, QN_REASON_WORKSPACE_ALIGN), QC_FAULT_TRY;
     }
+    if (i == 3) return q->workspace_size = SIZE_MAX, qc_because(f, QN_REASON_BUFFER_END), QC_FAULT_TRY;
     if (!q->dst[0] || qn_tensor_count(q->dst[0]) < 1 || q->dst[0]->size < q->workspace_size) return QC_FAULT_SKIP;
     q->workspace = q->dst[0]->data;
     qc_want(f, QN_INVALID, QN_ARG_DEST, 0, "workspace over a destination");

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Budgets: 600 lines a file (1000 when its first ten lines hold `size-reason: ...`), 60 lines a function, 152 public functions.
+"""Budgets: 600 lines a file (1000 when its first ten lines hold `size-reason: ...`), 60 lines a function, 153 public functions.
 
 Functions are found by matching braces after comments, strings and preprocessor lines are blanked; that is exact for code that
 clang-format has seen. Exits 1 and prints each offence.
@@ -11,8 +11,8 @@ import sys
 FILE_LINES, FILE_LINES_WITH_REASON, FUNCTION_LINES = 600, 1000, 60
 # 150 were there when qn_sampler_reset came: without it a program makes a new sampler for each answer, which reads the grammar again
 # and draws the same random numbers again. And qn_device_describe: without it a program that opened a device has to open all of them
-# again to learn what it got.
-PUBLIC_FUNCTIONS = 152
+# again to learn what it got. And qn_nearest_names: what the library says of a mistyped name the command says too, of its own lists.
+PUBLIC_FUNCTIONS = 153
 TOPS = ("include", "src", "apps", "tests", "fuzz", "tools")
 ENDINGS = (".c", ".h", ".def", ".py", ".sh")
 TOKENS = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)

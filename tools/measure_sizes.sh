@@ -10,7 +10,7 @@ row() { # title, then switches
     shift
     build=$folder/with$(tr -c 'a-z0-9\n' - <<<"$*")
     cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DQUERN_TESTS=OFF "$@" >"$folder/log" 2>&1 &&
-        cmake --build "$build" --target quern >>"$folder/log" 2>&1 || { tail -n 20 "$folder/log"; exit 1; }
+        cmake --build "$build" --target libquern.so >>"$folder/log" 2>&1 || { tail -n 20 "$folder/log"; exit 1; }
     strip -o "$folder/stripped.so" "$build/libquern.so"
     printf '| %s | %s | %s |\n' "$title" "${*:--}" "$(stat -c %s "$folder/stripped.so")"
 }

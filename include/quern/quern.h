@@ -55,6 +55,11 @@ typedef enum qn_reason {
 QN_API const char *qn_status_name(qn_status status);
 QN_API const char *qn_status_meaning(qn_status status);
 
+/* Of a list of names (name_at(user, 0), 1, ... up to NULL) those that differ little from a word, for people who mistyped: the numbers of
+ * at most `most` of them, nearest first, of equals the first in the list. Returns how many there are, 0 when all are far. */
+QN_API int qn_nearest_names(const char *word, const char *(*name_at)(const void *user, int i), const void *user, int *nearest,
+                            int most);
+
 /* An error with its story. Each layer that passes it on may put a sentence in front: "loading model.gguf: tensor 3: ...". */
 typedef struct qn_error {
     qn_status status;
@@ -452,7 +457,7 @@ typedef struct qn_request {
     size_t workspace_size;
 } qn_request;
 
-/* What became of a request: fixed size, no text. qn_result_format makes the sentence. */
+/* What became of a request: fixed size, no text. qn_result_format makes the sentence. op is 65535 when there was no request. */
 typedef struct qn_result {
     int32_t status; /* qn_status */
     uint16_t op, subop;

@@ -9,8 +9,12 @@
 static qn_status check_value(qn_graph *g, const char *what, qn_val value) {
     if (value < 0 || (size_t)value >= g->values.n)
         return qn_ir_fail(g, QN_ARGUMENT, "%s: value %d is none of this graph's", what, value);
-    if (!qn_is_float(g->values.at[value].shape.dtype))
-        return qn_ir_fail(g, QN_INVALID, "%s: value %d is not a float", what, value);
+    if (!qn_is_float(g->values.at[value].shape.dtype)) {
+        char words[160];
+        return qn_ir_fail(g, QN_INVALID, "%s: %s is %s, and only floats have derivatives", what,
+                          qn_ir_value_words(g, value, words, sizeof words),
+                          qn_dtype_describe((qn_dtype)g->values.at[value].shape.dtype)->name);
+    }
     return QN_OK;
 }
 
@@ -26,8 +30,10 @@ static qn_status check_like(qn_graph *g, const char *what, const char *role, qn_
     const qn_shape *a = &g->values.at[value].shape, *b = &g->values.at[like].shape;
     int same = a->rank == b->rank && a->dtype == b->dtype;
     for (int k = 0; same && k < a->rank; k++) same = a->d[k] == b->d[k];
-    return same ? QN_OK
-                : qn_ir_fail(g, QN_INVALID, "%s: %s, value %d, has not the shape and dtype of value %d", what, role, value, like);
+    if (same) return QN_OK;
+    char words[160], other[160];
+    return qn_ir_fail(g, QN_INVALID, "%s: %s, %s, has not the shape and dtype of %s", what, role,
+                      qn_ir_value_words(g, value, words, sizeof words), qn_ir_value_words(g, like, other, sizeof other));
 }
 
 static qn_status check_loss(qn_graph *g, const char *what, qn_val loss) {

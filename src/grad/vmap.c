@@ -273,6 +273,7 @@ static void walk(qn_vmap *m) {
 /* ---- The question */
 
 static qn_status check_question(const qn_graph *g, int64_t batch, int n, const qn_val *which, qn_error *error) {
+    char words[160];
     QN_TRY(qn_graph_error(g, error));
     if (g->symbols.n) return qn_error_set(error, QN_INVALID, "vmap: the graph has symbols; bind them first");
     if (batch < 1) return qn_error_set(error, QN_INVALID, "vmap: a batch of %lld", (long long)batch);
@@ -281,7 +282,8 @@ static qn_status check_question(const qn_graph *g, int64_t batch, int n, const q
             return qn_error_set(error, QN_ARGUMENT, "vmap: value %d is none of this graph's", which[i]);
         const qn_ir_value *v = &g->values.at[which[i]];
         if (v->kind != QN_VALUE_INPUT && v->kind != QN_VALUE_PARAM)
-            return qn_error_set(error, QN_INVALID, "vmap: value %d is neither an input nor a param", which[i]);
+            return qn_error_set(error, QN_INVALID, "vmap: %s is neither an input nor a param",
+                                qn_ir_value_words(g, which[i], words, sizeof words));
         if (v->shape.rank + 1 > QN_MAX_RANK)
             return qn_error_set(error, QN_INVALID, "vmap: '%s' has %d axes, there is no room for one more",
                                 qn_ir_string(g, v->name), v->shape.rank);

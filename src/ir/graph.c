@@ -48,6 +48,24 @@ qn_status qn_graph_error(const qn_graph *g, qn_error *error) {
     return g->error.status;
 }
 
+const char *qn_ir_value_words(const qn_graph *g, qn_val value, char *text, size_t size) {
+    static const char *const words[] = {"input", "param"};
+    const qn_ir_value *v = &g->values.at[value];
+    if (v->kind == QN_VALUE_CONSTANT) {
+        snprintf(text, size, "a constant (value %d)", value);
+    } else if (v->kind != QN_VALUE_RESULT) {
+        snprintf(text, size, "%s '%.80s'", words[v->kind], qn_ir_string(g, v->name));
+    } else {
+        const qn_ir_node *n = &g->nodes.at[v->node];
+        const qn_op_info *op = qn_op_describe(n->op);
+        const char *sub = qn_subop_name(n->op, n->subop), *dot = sub ? "." : "";
+        sub = sub ? sub : "";
+        if (n->n_out == 1) snprintf(text, size, "what %s%s%s gives (node %d)", op->name, dot, sub, v->node);
+        else snprintf(text, size, "%s of %s%s%s (node %d)", op->dst[v->output].name, op->name, dot, sub, v->node);
+    }
+    return text;
+}
+
 /* The shape at the upper bounds; INVALID with a sentence when an extent has no value or the size overflows. */
 static qn_status probe_shape(qn_graph *g, const char *what, const qn_shape *shape, qn_shape *probe) {
     uint64_t bytes;

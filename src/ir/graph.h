@@ -88,6 +88,8 @@ struct qn_graph {
 qn_status qn_ir_create(size_t allocation_limit, qn_arena *outer, qn_graph **graph);
 /* Fails the graph: keeps the first error. Returns its status. */
 QN_PRINTF(3, 4) qn_status qn_ir_fail(qn_graph *g, qn_status status, const char *format, ...);
+/* A value in words, for sentences: "input 'x'", "what add gives (node 3)", "v of opt_step_adamw (node 7)". Returns text. */
+const char *qn_ir_value_words(const qn_graph *g, qn_val value, char *text, size_t size);
 /* Index of a string, the old one when it is there already; -1 after a failure. */
 int32_t qn_ir_text(qn_graph *g, const char *text);
 /* What goes by a string; NULL when the graph does not have it. Good until the next string is added. */

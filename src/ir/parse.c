@@ -106,20 +106,46 @@ typedef struct statement {
     _Alignas(16) char attr[QN_ATTR_BYTES_MAX];
 } statement;
 
+static const char *name_of_op(const void *user, int op) {
+    (void)user;
+    return op < QN_OP_COUNT ? qn_op_describe(op)->name : NULL;
+}
+
+static const char *name_of_subop(const void *op, int subop) { return qn_subop_name(*(const int32_t *)op, subop); }
+
+/* "; did you mean 'matmul'?" when a name is near; "; it is unary.relu" for a sub-op, but none of those that derivatives are made of. */
+static const char *meant(const char *name, const char *(*name_at)(const void *, int), const void *user, char *text, size_t size) {
+    int near;
+    text[0] = 0;
+    for (int op = 0; !user && op < QN_OP_COUNT; op++) {
+        const char *owner = qn_op_describe(op)->name;
+        if (qn_subop_from_name(op, name) < 0 || strstr(owner, "_back") || strstr(owner, "_tangent")) continue;
+        snprintf(text, size, "; it is written %s.%s", owner, name);
+        return text;
+    }
+    if (qn_nearest_names(name, name_at, user, &near, 1)) snprintf(text, size, "; did you mean '%s'?", name_at(user, near));
+    return text;
+}
+
 static int op_name(qir_reader *r, statement *s) {
-    char text[64];
+    char text[64], more[160];
     qir_span word;
     if (!qn_qir_word(r, "an op", &word)) return 0;
     s->op_at = word.at;
     s->op = word.n < sizeof text ? qn_op_from_name(qn_qir_copy(word, text, sizeof text)) : -1;
-    if (s->op < 0) return qn_qir_fail(r, word.at, "there is no op '%s'", qn_qir_copy(word, text, sizeof text));
+    if (s->op < 0) {
+        qn_qir_copy(word, text, sizeof text);
+        return qn_qir_fail(r, word.at, "there is no op '%s'%s", text, meant(text, name_of_op, NULL, more, sizeof more));
+    }
     int subops = qn_subop_count(s->op);
     if (!subops && (r->at == r->end || *r->at != '.')) return 1;
     if (!subops) return qn_qir_fail(r, r->at, "%s has no sub-ops", qn_op_describe(s->op)->name);
     if (!qn_qir_expect(r, '.', "and a sub-op") || !qn_qir_word(r, "a sub-op", &word)) return 0;
     s->subop = word.n < sizeof text ? qn_subop_from_name(s->op, qn_qir_copy(word, text, sizeof text)) : -1;
-    return s->subop >= 0 ||
-           qn_qir_fail(r, word.at, "%s has no sub-op '%s'", qn_op_describe(s->op)->name, qn_qir_copy(word, text, sizeof text));
+    if (s->subop >= 0) return 1;
+    qn_qir_copy(word, text, sizeof text);
+    return qn_qir_fail(r, word.at, "%s has no sub-op '%s'%s", qn_op_describe(s->op)->name, text,
+                       meant(text, name_of_subop, &s->op, more, sizeof more));
 }
 
 static int sources(qir_reader *r, statement *s) {

@@ -1,5 +1,6 @@
 /* Opening a model: the file, the row of its architecture, its numbers. Nothing large is allocated. */
 #include <stdatomic.h>
+#include <stdio.h>
 
 #include "base/heap.h"
 #include "model/model.h"
@@ -10,26 +11,35 @@ static qn_text text_key(const qn_model *m, const char *name) {
     return (qn_text){v.text, (size_t)v.bytes};
 }
 
-/* "llama, qwen2, ..." */
-static void known(char *list, size_t size) {
-    size_t n = 0;
-    const char *name;
-    list[0] = 0;
-    for (int i = 0; (name = qn_model_arch_name(i)) && n + strlen(name) + 3 < size; i++) {
-        if (i) n += strlen(strcpy(list + n, ", "));
-        n += strlen(strcpy(list + n, name));
-    }
+static const char *arch_name(const void *user, int i) {
+    (void)user;
+    return qn_model_arch_name(i);
+}
+
+/* A list of all would not fit; those with nearly this name are what helps. */
+static qn_status unknown_arch(qn_text given, qn_error *error) {
+    enum { MOST = 4 };
+    char name[48], near[200] = "";
+    int nearest[MOST], all = 0;
+    snprintf(name, sizeof name, "%.*s", given.length < sizeof name ? (int)given.length : (int)sizeof name - 1, given.at);
+    while (qn_model_arch_name(all)) all++;
+    int n = qn_nearest_names(name, arch_name, NULL, nearest, MOST);
+    for (int i = 0, at = 0; i < n; i++)
+        at += snprintf(near + at, sizeof near - (size_t)at, "%s'%s'",
+                       i == 0      ? "; near it is "
+                       : i + 1 < n ? ", "
+                                   : " and ",
+                       qn_model_arch_name(nearest[i]));
+    return qn_error_set(error, QN_UNSUPPORTED,
+                        "the architecture '%s' is none of the %d that are known%s; docs/models.md lists them all", name, all,
+                        near);
 }
 
 static qn_status find_arch(qn_model *m, qn_error *error) {
-    char list[384];
     qn_text name = text_key(m, "general.architecture");
     if (!name.length) return qn_error_set(error, QN_FORMAT, "the file names no architecture (general.architecture)");
     m->arch = qn_model_arch_find(name);
-    if (m->arch) return QN_OK;
-    known(list, sizeof list);
-    return qn_error_set(error, QN_UNSUPPORTED, "the architecture '%.*s' is not known; these are: %s",
-                        name.length > 40 ? 40 : (int)name.length, name.at, list);
+    return m->arch ? QN_OK : unknown_arch(name, error);
 }
 
 static void count_weights(qn_model *m) {

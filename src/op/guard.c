@@ -261,6 +261,8 @@ qn_status qn_guard_workspace(const qn_request *q, qn_guarded *g) {
         return qn_reject(c, QN_WORKSPACE, QN_ARG_WORKSPACE, 0, QN_REASON_WORKSPACE_SMALL, -1, (int64_t)c->workspace,
                          (int64_t)q->workspace_size);
     uintptr_t low = (uintptr_t)q->workspace;
+    if (q->workspace_size > UINTPTR_MAX - low)
+        return qn_reject(c, QN_WORKSPACE, QN_ARG_WORKSPACE, 0, QN_REASON_BUFFER_END, -1, 0, 0);
     if (low % QN_WORKSPACE_ALIGN)
         return qn_reject(c, QN_WORKSPACE, QN_ARG_WORKSPACE, 0, QN_REASON_WORKSPACE_ALIGN, -1, QN_WORKSPACE_ALIGN,
                          (int64_t)(low % QN_WORKSPACE_ALIGN));

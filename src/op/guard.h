@@ -9,9 +9,15 @@
 /* A result record before anything is known. */
 static inline void qn_result_begin(const qn_request *q, qn_result *r) {
     memset(r, 0, sizeof *r);
-    r->op = q ? q->op : 0;
+    r->op = q ? q->op : UINT16_MAX; /* no op has it */
     r->subop = q ? q->subop : 0;
     r->dim = -1;
+}
+
+/* What the call itself lacks. */
+static inline qn_status qn_result_lacks(qn_result *r, qn_reason reason) {
+    r->reason = (uint16_t)reason;
+    return (qn_status)(r->status = QN_ARGUMENT);
 }
 
 /* A request that was understood. Points into the request. */

@@ -37,21 +37,23 @@ static qn_status need_state(qn_infer_call *c, int last) {
 
 qn_status qn_infer_opt_step_adamw(qn_infer_call *c) {
     static const bound bounds[] = {
-        {0, INFINITY, 1, 0}, /* alpha */
+        {0, INFINITY, 1, 1}, /* alpha */
         {0, 1, 0, 1},        /* beta1 */
         {0, 1, 0, 1},        /* beta2 */
-        {0, INFINITY, 0, 0}, /* eps */
+        {0, INFINITY, 0, 1}, /* eps */
         {0, 1, 0, 0},        /* decay */
+        {0, INFINITY, 0, 1}, /* 1/(1-beta1^t), which a t of 0 makes infinite */
+        {0, INFINITY, 0, 1}, /* 1/(1-beta2^t) */
     };
     QN_TRY(need_state(c, 3));
-    QN_TRY(need_hyper(c, 4, 7, bounds, 5));
+    QN_TRY(need_hyper(c, 4, 7, bounds, 7));
     for (int i = 0; i < 3; i++) qn_out_like(c, i, c->src[i], c->src[i]->dtype);
     return QN_OK;
 }
 
 qn_status qn_infer_opt_step_sgd(qn_infer_call *c) {
     static const bound bounds[] = {
-        {0, INFINITY, 1, 0}, /* alpha */
+        {0, INFINITY, 1, 1}, /* alpha */
         {0, 1, 0, 0},        /* decay */
     };
     QN_TRY(need_state(c, 1));

@@ -5,7 +5,7 @@ qn_status qn_infer(const qn_request *request, qn_tensor *out, int *n_out, qn_res
     qn_result local, *r = result ? result : &local;
     qn_guarded g;
     qn_result_begin(request, r);
-    if (!request || !out || !n_out) return (qn_status)(r->status = QN_ARGUMENT);
+    if (!request || !out || !n_out) return qn_result_lacks(r, request ? QN_REASON_NO_PLACE : QN_REASON_NO_REQUEST);
     *n_out = 0;
     QN_TRY(qn_guard_sources(request, 0, &g, r));
     for (int i = 0; i < g.infer.n_out; i++) {

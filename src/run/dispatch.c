@@ -111,7 +111,7 @@ qn_status qn_dispatch(qn_context *context, const qn_request *request, qn_result 
     qn_result local, *r = result ? result : &local;
     qn_guarded g;
     qn_result_begin(request, r);
-    if (!context || !request) return (qn_status)(r->status = QN_ARGUMENT);
+    if (!context || !request) return qn_result_lacks(r, request ? QN_REASON_NO_CONTEXT : QN_REASON_NO_REQUEST);
     context->events++;
     if (qn_trace_on(context->ring)) return dispatch_traced(context, request, r);
     return dispatch(context, request, &g, r);
@@ -121,7 +121,7 @@ qn_status qn_can_dispatch(qn_context *context, const qn_request *request, qn_res
     qn_result local, *r = result ? result : &local;
     qn_guarded g;
     qn_result_begin(request, r);
-    if (!context || !request) return (qn_status)(r->status = QN_ARGUMENT);
+    if (!context || !request) return qn_result_lacks(r, request ? QN_REASON_NO_CONTEXT : QN_REASON_NO_REQUEST);
     return guard_all(request, &g, r);
 }
 
@@ -159,7 +159,7 @@ qn_status qn_workspace_bytes(const qn_request *request, size_t *bytes, qn_result
     qn_result local, *r = result ? result : &local;
     qn_guarded g;
     qn_result_begin(request, r);
-    if (!request || !bytes) return (qn_status)(r->status = QN_ARGUMENT);
+    if (!request || !bytes) return qn_result_lacks(r, request ? QN_REASON_NO_PLACE : QN_REASON_NO_REQUEST);
     *bytes = 0;
     QN_TRY(qn_guard_sources(request, 0, &g, r));
     *bytes = g.infer.workspace;

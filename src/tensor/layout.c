@@ -84,7 +84,7 @@ static inline int is_plainly_good(const qn_tensor *t, const qn_dtype_info *d, qn
         odd |= stride;
     }
     if (total > QN_LAYOUT_BYTES || __builtin_add_overflow(up, (int64_t)d->bytes, &up) || (odd & (unit_of(d) - 1)) ||
-        (uint64_t)up > t->size)
+        (uint64_t)up > t->size || t->size > UINTPTR_MAX - data)
         return 0;
     *span = (qn_span){data + (uintptr_t)t->offset, data + (uintptr_t)up, (uint64_t)total};
     return 1;
@@ -102,6 +102,7 @@ qn_status qn_layout_check(const qn_tensor *t, int need_data, qn_span *span, qn_l
     if (t->offset < 0) return fail(f, QN_REASON_OFFSET_NEGATIVE, -1, 0, t->offset);
     if (!t->data) return need_data && bytes ? fail(f, QN_REASON_NULL_DATA, -1, 0, 0) : QN_OK;
     uintptr_t unit = (uintptr_t)unit_of(d), data = (uintptr_t)t->data;
+    if (t->size > UINTPTR_MAX - data) return fail(f, QN_REASON_BUFFER_END, -1, 0, 0);
     if ((data + (uintptr_t)t->offset) & (unit - 1)) return fail(f, QN_REASON_OFFSET_UNIT, -1, (int64_t)unit, t->offset);
     if ((s = reach(t, d, &low, &high, f)) != QN_OK) return s;
     if (!bytes) return QN_OK; /* its rows may lie anywhere, but their addresses can be computed */

@@ -22,7 +22,7 @@ typedef struct qn_span {
  * more could be computed with by nobody, and below this no product of one tensor's extents, in any type, comes near 64 bits. */
 #define QN_LAYOUT_BYTES (INT64_C(1) << 47)
 
-/* Checks dtype, flags, rank, extents, strides and that every byte of the view lies in its buffer. `need_data`: a view with
+/* Checks dtype, flags, rank, extents, strides, that the buffer ends at an address and that every byte of the view lies in it. `need_data`: a view with
  * elements must have a data pointer; otherwise data may be NULL and then only shapes are checked. QN_OK or QN_INVALID. */
 qn_status qn_layout_check(const qn_tensor *t, int need_data, qn_span *span, qn_layout_fault *fault);
 /* Whether no two elements share bytes, for destinations. Sufficient, not necessary: axes must nest. */

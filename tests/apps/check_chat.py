@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""quern chat and quern run on models/stories.gguf: every answer of a conversation, and what ends one. Usage: check_chat.py QUERN
+"""What people who run language models met: answers that stayed empty, a date of 1970, a GPU that was none, options that were lost, a list that
+was cut. Usage: check_chat.py QUERN
 
 Needs nothing but Python and models/stories.gguf."""
 import datetime
 import json
 import os
+import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -68,7 +71,7 @@ def today_is_not_1970():
 
 def gpu_layers_take_no_software_device():
     """-ngl 99 stands in recipes for every machine: a driver that only plays a GPU is taken when --device names it, and then it is said."""
-    devices = json.loads(run("devices", "--json").stdout)
+    devices = json.loads(run("devices", "--json").stdout)["devices"]
     words = ("run", STORIES, "-p", "Once upon a time", "-n", "3", "--temp", "0", "-t", "1")
     software = [f"{device['backend']}:{device['index']}" for device in devices if "software" in device["features"]]
     if all(device["backend"] == "cpu" or "software" in device["features"] for device in devices):
@@ -134,10 +137,43 @@ def repeated_options_are_said():
         expect(one.read() == two.read(), "two --tensor-type are one list")
 
 
+def text_key(name, value):
+    return struct.pack("<Q", len(name)) + name.encode() + struct.pack("<IQ", 8, len(value)) + value.encode()
+
+
+def unknown_architectures_are_told_what_is_near():
+    """A file of an architecture that has no row: the sentence is whole, names what is near, and where all of them stand."""
+    root = os.path.join(os.path.dirname(STORIES), "..")
+    with open(os.path.join(root, "src", "model", "archs.def"), encoding="utf-8") as file:
+        names = re.findall(r'^QN_ARCH\("([^"]+)"', file.read(), re.M)
+    with open(os.path.join(root, "docs", "models.md"), encoding="utf-8") as file:
+        section = file.read().split("## Architectures\n")[1].split("\n## ")[0]
+    listed = section.split(": ", 1)[1].replace("\n", " ").strip().rstrip(".").split(", ")
+    expect(listed == names and f"These {len(names)} arch" in section, f"docs/models.md lists {listed}, the rows are {names}")
+    for given, near in (("nosuch", ""), ("llama5", "; near it is 'llama', 'llama4'"), ("cohere2-moe", "; near it is 'cohere2'"),
+                        ("QWEN2", "; near it is 'qwen2'"), ("x" * 300, "")):
+        with open("arch.gguf", "wb") as file:
+            file.write(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text_key("general.architecture", given))
+        said = run("run", "arch.gguf", "-p", "x", code=1).stderr
+        expect(f"the architecture '{given[:47]}' is none of the {len(names)} that are known{near}" in said, f"{given[:20]}: {said!r}")
+        expect(said.endswith("; docs/models.md lists them all\n"), f"{given[:20]}: {said!r}")
+    os.mkdir("hf")
+    with open("hf/model.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", 2) + b"{}")
+    shown = run("convert", "--help").stdout.split()
+    for given, near in (("NobodysModel", ""), ("Qwen3MoEForCausalLM", "; near it is Qwen3MoeForCausalLM")):
+        with open("hf/config.json", "w", encoding="utf-8") as file:
+            json.dump({"architectures": [given]}, file)
+        said = run("convert", "hf", "out.gguf", code=1).stderr
+        expect(f"'{given}' is none of the " in said and near in said, f"{given}: {said!r}")
+        expect(said.endswith("; 'quern convert --help' lists them all\n"), f"{given}: {said!r}")
+    expect("LlamaForCausalLM" in shown and "Qwen3MoeForCausalLM" in shown, "convert --help lists the classes")
+
+
 with tempfile.TemporaryDirectory() as place:
     os.chdir(place)
     for test in (every_answer_follows_the_grammar, penalties_count_the_conversation_once, today_is_not_1970, gpu_layers_take_no_software_device,
-                 every_reverse_prompt_stops, repeated_options_are_said):
+                 every_reverse_prompt_stops, repeated_options_are_said, unknown_architectures_are_told_what_is_near):
         test()
     os.chdir("/")
 print("chat:", f"{len(faults)} faults" if faults else "all as it should be")

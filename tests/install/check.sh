@@ -18,7 +18,8 @@ with_shared() { LD_LIBRARY_PATH=$libdir "$@"; }
 
 check_files() {
     for file in "$prefix/bin/quern" "$prefix/include/quern/quern.h" "$prefix/include/quern/ops.def" \
-        "$libdir/libquern.so" "$libdir/libquern.a" "$libdir/cmake/Quern/QuernConfig.cmake"; do
+        "$libdir/libquern.so" "$libdir/libquern.a" "$libdir/cmake/Quern/QuernConfig.cmake" \
+        "$prefix"/share/man/man1/quern.1* "$prefix/share/bash-completion/completions/quern"; do
         [ -e "$file" ] || { echo "not installed: $file"; return 1; }
     done
     version=$("$prefix/bin/quern" --version)

@@ -45,6 +45,9 @@ else
     inside quern profile html /tmp/a.pt.trace.json -o /tmp/page.html
     grep -qi "<html" "$root/tmp/page.html" || fail "the page is none"
 fi
+inside zcat /usr/share/man/man1/quern.1.gz | grep -q '^\.TH QUERN 1 ' || fail "no man page"
+completed=$(inside bash -c 'source /usr/share/bash-completion/completions/quern; COMP_WORDS=(quern cha) COMP_CWORD=1; _quern; echo "${COMPREPLY[@]}"')
+[ "$completed" = chat ] || fail "the completion of 'quern cha' is '$completed'"
 [ -f "$root/usr/share/doc/quern/copyright" ] || fail "no copyright"
 
 inside dpkg -L quern | sed "s#^#$root#" >"$work/files"

@@ -444,7 +444,7 @@ def bad_input(folder):
             ("heads", {"num_attention_heads": 0}, {}, "cannot be"), ("activation", {"hidden_act": "tanh"}, {}, "hidden_act"),
             ("groups", {}, {qkv: ([shape[0] - 1, shape[1]], numbers[:-shape[1]])}, "groups of heads"),
             ("unknown", {}, {"gpt_neox.layers.0.attention.other.weight": ([1], numbers[:1])}, "attention.other"),
-            ("class", {"architectures": ["NobodysModel"]}, {}, "known are LlamaForCausalLM"),
+            ("class", {"architectures": ["NobodysModel"]}, {}, "is none of the"),
             ("scaling", {"rope_scaling": {"type": "odd", "factor": 2}}, {}, "unknown way 'odd'")):
         write_folder(os.path.join(folder, what), {**config, **new_config}, {**there, **new_tensors})
         refused(folder, what, sentence)

@@ -240,11 +240,11 @@ static void questions_without_an_answer_say_why(void **state) {
     qn_graph *g = tanh_net(&w, &loss);
     qn_val v = qn_graph_input(g, "v", QN_DTYPE_F32, 1, &four);
     expect(g, qn_graph_hvp(g, loss, 1, &w, &v, &out), QN_INVALID,
-           "hvp: a vector, value 3, has not the shape and dtype of value 0");
+           "hvp: a vector, input 'v', has not the shape and dtype of param 'w'");
     g = tanh_net(&w, &loss);
     v = qn_graph_input(g, "v", QN_DTYPE_F64, 1, &n);
     expect(g, qn_graph_jvp(g, 1, &w, &v, 1, &loss, &out), QN_INVALID,
-           "jvp: a tangent, value 3, has not the shape and dtype of value 0");
+           "jvp: a tangent, input 'v', has not the shape and dtype of param 'w'");
     g = tanh_net(&w, &loss);
     expect(g, qn_graph_jvp(g, 1, &w, &w, 1, (qn_val[]){99}, &out), QN_ARGUMENT, "jvp: value 99 is none of this graph's");
     g = tanh_net(&w, &loss); /* three times is too often for an activation */
@@ -257,6 +257,38 @@ static void questions_without_an_answer_say_why(void **state) {
     expect(g, qn_graph_grad_with(g, loss, 1, &w, &o, &grad), QN_ARGUMENT, "gradient: the options are of another version");
     assert_int_equal(qn_graph_jvp(NULL, 1, &w, &w, 1, &loss, &out), QN_ARGUMENT);
     assert_int_equal(qn_graph_hvp(NULL, loss, 1, &w, &w, &out), QN_ARGUMENT);
+}
+
+/* The sentence names what makes the value: its number says nothing to who wrote the graph with names. */
+static void values_without_derivatives_are_named(void **state) {
+    (void)state;
+    static const struct {
+        int op, subop;
+        const char *words;
+    } MAKERS[] = {{QN_OP_argmax, 0, "what argmax gives (node 1) is i32"},
+                  {QN_OP_argsort, 0, "what argsort gives (node 1) is i32"}};
+    for (size_t i = 0; i <= sizeof MAKERS / sizeof *MAKERS; i++) {
+        qn_graph *g;
+        qn_val grad = 7;
+        char sentence[200];
+        assert_int_equal(qn_graph_create(0, &g), QN_OK);
+        qn_val x = qn_graph_input(g, "x", QN_DTYPE_F32, 2, (int64_t[]){2, 4});
+        qn_val ids = qn_graph_input(g, "ids", QN_DTYPE_I32, 1, (int64_t[]){4}), loss = op1(g, QN_OP_sum, 0, x);
+        int named = i < sizeof MAKERS / sizeof *MAKERS;
+        qn_val wrt = named ? op1(g, MAKERS[i].op, MAKERS[i].subop, x) : ids;
+        snprintf(sentence, sizeof sentence, "gradient: %s, and only floats have derivatives",
+                 named ? MAKERS[i].words : "input 'ids' is i32");
+        expect(g, qn_graph_grad(g, loss, 1, &wrt, &grad), QN_INVALID, sentence);
+        assert_int_equal(grad, QN_VAL_NONE);
+    }
+    qn_graph *g, *out;
+    qn_error error = {QN_OK, ""};
+    assert_int_equal(qn_graph_create(0, &g), QN_OK);
+    qn_val x = qn_graph_input(g, "x", QN_DTYPE_F32, 1, (int64_t[]){4}), y = op1(g, QN_OP_unary, QN_UNARY_tanh, x);
+    qn_graph_output(g, op1(g, QN_OP_sqr, 0, y), "y");
+    assert_int_equal(qn_graph_vmap(g, 2, 1, &y, &out, NULL, &error), QN_INVALID);
+    assert_string_equal(error.text, "vmap: what unary.tanh gives (node 0) is neither an input nor a param");
+    qn_graph_destroy(g);
 }
 
 /* A derivative that wants a param as it was before a step in place is told so, where it would be run: nothing computes with the new one
@@ -377,6 +409,7 @@ int main(void) {
         cmocka_unit_test(gradients_of_a_value_used_often_do_not_pile_up),
         cmocka_unit_test(gradients_add_up_over_runs),
         cmocka_unit_test(questions_without_an_answer_say_why),
+        cmocka_unit_test(values_without_derivatives_are_named),
         cmocka_unit_test(a_param_is_not_derived_after_its_update),
         cmocka_unit_test(tangents_leave_no_scaffolding),
         cmocka_unit_test(a_value_in_two_places_has_two_parts),

@@ -42,6 +42,27 @@ static void negative_stride_must_not_leave_the_front(void **state) {
     assert_int_equal(fault_of(&t), QN_REASON_OUT_OF_BUFFER_LOW);
 }
 
+/* The end of a buffer must be an address, however little of it the view uses: kernels compute with it. */
+static void a_buffer_past_the_last_address_is_refused(void **state) {
+    (void)state;
+    qn_tensor t = view(QN_DTYPE_F32, 0, 1, (int64_t[]){2}, (int64_t[]){4});
+    t.size = UINT64_MAX;
+    assert_int_equal(fault_of(&t), QN_REASON_BUFFER_END);
+    t.size = UINTPTR_MAX - (uintptr_t)buffer;
+    assert_int_equal(fault_of(&t), QN_REASON_NONE);
+    t.size++;
+    assert_int_equal(fault_of(&t), QN_REASON_BUFFER_END);
+    t = view(QN_DTYPE_F32, 0, 1, (int64_t[]){200}, (int64_t[]){4});
+    t.data = (void *)(UINTPTR_MAX - 7); /* the elements themselves go round */
+    t.size = 1000;
+    assert_int_equal(fault_of(&t), QN_REASON_BUFFER_END);
+    t.shape[0] = 0;
+    assert_int_equal(fault_of(&t), QN_REASON_BUFFER_END);
+    t = view(QN_DTYPE_Q8_0, 34, 2, (int64_t[]){1, 32}, (int64_t[]){-34, 34}); /* what is not looked at in one walk */
+    t.size = UINT64_MAX - 1;
+    assert_int_equal(fault_of(&t), QN_REASON_BUFFER_END);
+}
+
 static void hostile_numbers_are_named_not_computed_with(void **state) {
     (void)state;
     qn_tensor t = view(QN_DTYPE_F32, 0, 2, (int64_t[]){INT64_MAX, 2}, (int64_t[]){8, 4});
@@ -128,6 +149,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(view_that_fits_to_the_byte_is_accepted),
         cmocka_unit_test(negative_stride_must_not_leave_the_front),
+        cmocka_unit_test(a_buffer_past_the_last_address_is_refused),
         cmocka_unit_test(hostile_numbers_are_named_not_computed_with),
         cmocka_unit_test(slices_of_one_tensor_are_told_apart),
         cmocka_unit_test(overlap_agrees_with_brute_force),

@@ -271,6 +271,7 @@ static qn_status samplers(const void *user, qn_error *error) {
         if (status == QN_OK) status = qn_sampler_accept(s, id, 0, error);
         if (status == QN_OK && id == SMALL_END) break;
     }
+    if (status == QN_OK) status = qn_sampler_reset(s, error);
     qn_sampler_destroy(s);
     qn_tokenizer_destroy(t);
     return status;

@@ -89,18 +89,18 @@ static void endless_names(void **state) {
     put("a,", 100000);
     put("a) %}{% endmacro %}{% for i in range(1000000) %}{% set x = m() %}{% endfor %}", 1);
     run_big("one parameter a hundred thousand times");
-    for (int i = 0; i < 60; i++) {
+#define LONG_NAME "a_name_of_just_below_sixty_four_letters_that_differs_late_"
+    for (int i = 0; i < 120; i++) {
         put("{% for b in [1] %}", 1);
         for (int k = 0; k < 13; k++) {
-            char set[40];
-            snprintf(set, sizeof set, "{%% set a%02d = 1 %%}", k);
+            char set[100];
+            snprintf(set, sizeof set, "{%% set " LONG_NAME "%02d = 1 %%}", k);
             put(set, 1);
         }
     }
     put("{% for i in range(1000000) %}", 1);
-    put("{{ zzz }}", 10000);
-    put("{% endfor %}", 1);
-    put("{% endfor %}", 60);
+    put("{{ " LONG_NAME "zz }}", 10000);
+    put("{% endfor %}", 121);
     run_big("many scopes of few names");
     free(big);
 }

@@ -1,0 +1,20 @@
+# The man page and the completion of bash, which the command prints of its own tables. A program for another machine cannot be asked.
+if(CMAKE_CROSSCOMPILING AND NOT CMAKE_CROSSCOMPILING_EMULATOR)
+    message(STATUS "Left out: the man page and the completion, which quern prints itself, and here it cannot run")
+    return()
+endif()
+find_program(GZIP_PROGRAM gzip)
+set(man_page ${PROJECT_BINARY_DIR}/quern.1)
+set(completion ${PROJECT_BINARY_DIR}/quern.bash)
+add_custom_command(OUTPUT ${man_page} ${completion} DEPENDS quern_app VERBATIM COMMENT "Man page and completion"
+    COMMAND quern_app help --man > ${man_page}
+    COMMAND quern_app help --bash-completion > ${completion})
+set(pages ${man_page} ${completion})
+if(GZIP_PROGRAM)
+    add_custom_command(OUTPUT ${man_page}.gz DEPENDS ${man_page} VERBATIM COMMAND ${GZIP_PROGRAM} -9nkf ${man_page} COMMENT "Man page, packed")
+    set(man_page ${man_page}.gz)
+    list(APPEND pages ${man_page})
+endif()
+add_custom_target(quern_pages ALL DEPENDS ${pages})
+install(FILES ${man_page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES ${completion} DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME quern)
