@@ -1,7 +1,6 @@
 /* The parser of the command line, which knows what the tables of the verbs say. */
 #include "options.h"
 
-#include <ctype.h>
 #include <string.h>
 
 #include "app.h"
@@ -78,16 +77,31 @@ int options_wrong(const quern_verb *v, const char *before, const char *word, con
     return complain(v, before, word, after, NULL);
 }
 
-static int no_option(const quern_verb *v, const char *word, size_t length) {
-    char wrong[64];
-    nearest best = {NULL, 0};
-    snprintf(wrong, sizeof wrong, "%.*s", (int)(length < sizeof wrong ? length : sizeof wrong - 1), word);
-    for (const option_group *g = v->groups; g->rows; g++)
+/* The names of a verb's options by number, for qn_nearest_names; each is a text of its own until the next is asked for. */
+typedef struct name_list {
+    const quern_verb *verb;
+    char *name;
+    size_t room;
+} name_list;
+
+static const char *name_of_option(const void *user, int i) {
+    const name_list *list = user;
+    for (const option_group *g = list->verb->groups; g->rows; g++)
         for (const option_row *row = g->rows; row->names; row++) {
             const char *at = row->names, *one;
-            for (size_t n; !option_is_word(row) && (n = options_name(&at, &one)) != 0;) nearest_try(&best, wrong, one, n);
+            for (size_t n; !option_is_word(row) && (n = options_name(&at, &one)) != 0;)
+                if (i-- == 0) return snprintf(list->name, list->room, "%.*s", (int)n, one), list->name;
         }
-    return complain(v, "there is no option ", word, "", best.name);
+    return NULL;
+}
+
+static int no_option(const quern_verb *v, const char *word, size_t length) {
+    char wrong[64], name[64];
+    name_list list = {v, name, sizeof name};
+    int near;
+    snprintf(wrong, sizeof wrong, "%.*s", (int)(length < sizeof wrong ? length : sizeof wrong - 1), word);
+    int any = qn_nearest_names(wrong, name_of_option, &list, &near, 1);
+    return complain(v, "there is no option ", word, "", any ? name_of_option(&list, near) : NULL);
 }
 
 /* ---- Places */
@@ -213,7 +227,7 @@ int options_ask_help(const quern_verb *v, int argc, char **argv) {
     return 0;
 }
 
-/* ---- Verbs, and names that are near */
+/* ---- Verbs */
 
 const char *verb_last_word(const quern_verb *v) { return strrchr(v->name, ' ') ? strrchr(v->name, ' ') + 1 : v->name; }
 
@@ -221,36 +235,4 @@ const quern_verb *verb_find(const quern_verb *const *list, const char *word) {
     for (; list && *list; list++)
         if (strcmp(verb_last_word(*list), word) == 0) return *list;
     return NULL;
-}
-
-static char letter(char c) { return c == '_' ? '-' : (char)tolower((unsigned char)c); }
-
-static int least(int a, int b) { return a < b ? a : b; }
-
-/* How many letters are put in, left out, exchanged, or have changed places with their neighbour, between the two, without regard to
- * capitals; many when they are long. */
-static int edits(const char *a, const char *b, size_t n) {
-    enum { LONGEST = 62, MANY = 99 };
-    int rows[3][LONGEST + 1]; /* this one, the one before, and the one before that */
-    size_t m = strlen(a);
-    if (n > LONGEST || m > LONGEST) return MANY;
-    for (size_t k = 0; k <= n; k++) rows[0][k] = (int)k;
-    for (size_t i = 1; i <= m; i++) {
-        int *row = rows[i % 3], *before = rows[(i + 2) % 3], *first = rows[(i + 1) % 3];
-        row[0] = (int)i;
-        for (size_t k = 1; k <= n; k++) {
-            row[k] = least(before[k - 1] + (letter(a[i - 1]) != letter(b[k - 1])), least(before[k], row[k - 1]) + 1);
-            if (i > 1 && k > 1 && letter(a[i - 1]) == letter(b[k - 2]) && letter(a[i - 2]) == letter(b[k - 1]))
-                row[k] = least(row[k], first[k - 2] + 1);
-        }
-    }
-    return rows[m % 3][n];
-}
-
-void nearest_try(nearest *best, const char *wrong, const char *name, size_t length) {
-    enum { NEAR = 3 };
-    int most = length < 6 ? (int)length / 2 : NEAR; /* of a short name not every letter may be another */
-    int n = edits(wrong, name, length);
-    if (n > most || (best->name && n >= best->edits)) return;
-    *best = (nearest){name, n};
 }

@@ -89,12 +89,6 @@ int option_is_word(const option_row *row); /* by its place */
 /* The verb of a word, in a list that ends with NULL; NULL: there is none. */
 const quern_verb *verb_find(const quern_verb *const *list, const char *word);
 const char *verb_last_word(const quern_verb *v);
-/* The nearest of some names to one that is none of them; NULL when none is near. It may be asked with one name after another. */
-typedef struct nearest {
-    const char *name;
-    int edits;
-} nearest;
-void nearest_try(nearest *best, const char *wrong, const char *name, size_t length);
 
 /* Help, the man page, the completion (options_help.c, options_man.c, options_bash.c). */
 void verb_help(FILE *to, const quern_verb *v);

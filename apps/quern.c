@@ -17,12 +17,16 @@ void app_usage(FILE *to) {
     fprintf(to, "\nquern help VERB says more. Exit codes: 0 done, 1 failed, 2 called wrongly, 130 interrupted.\n");
 }
 
+static const char *name_of_verb(const void *user, int i) {
+    const quern_verb *const *list = user;
+    return list && list[i] ? verb_last_word(list[i]) : NULL;
+}
+
 int app_no_verb(const char *who, const quern_verb *const *list, const char *word, const char *lister) {
-    nearest best = {NULL, 0};
-    for (int i = 0; list && list[i]; i++) nearest_try(&best, word, verb_last_word(list[i]), strlen(verb_last_word(list[i])));
+    int near, any = qn_nearest_names(word, name_of_verb, list, &near, 1);
     fprintf(stderr, "%s: there is no verb '%s'", who, word);
-    if (best.name) fprintf(stderr, "; did you mean '%s'?", best.name);
-    fprintf(stderr, "%s '%s' lists them\n", best.name ? "" : ";", lister);
+    if (any) fprintf(stderr, "; did you mean '%s'?", name_of_verb(list, near));
+    fprintf(stderr, "%s '%s' lists them\n", any ? "" : ";", lister);
     return APP_USAGE;
 }
 

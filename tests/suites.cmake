@@ -99,6 +99,8 @@ suite(faults LANES quick BUDGET 30 PROTECTS "what users once met: each fault has
     COMMAND python3 tests/apps/check_faults.py ${quern})
 suite(chat LANES quick BUDGET 10 PROTECTS "answers of quern chat: grammars, dates, stops, devices"
     COMMAND python3 tests/apps/check_chat.py ${quern})
+suite(options LANES quick BUDGET 16 PROTECTS "every option that a verb accepts is in help, man page and completion"
+    COMMAND python3 tests/apps/check_options.py ${quern})
 suite(devices LANES quick BUDGET 15 PROTECTS "quern devices says what the machine has and what the build lacks"
     COMMAND python3 tests/apps/check_devices.py ${quern})
 suite(archs LANES quick BUDGET 3 PROTECTS "a small model of every architecture runs" COMMAND python3 tests/model/check_archs.py ${quern})

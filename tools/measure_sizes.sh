@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
 # What each configure switch leaves out, in bytes: builds the library once per row, strips it and prints the table of docs/build.md.
-# Usage: measure_sizes.sh [FOLDER], where the builds are made and stay (default build/sizes).
+# Usage: measure_sizes.sh [FOLDER [ROW]]: the builds are made and stay in the folder (default build/sizes); one row alone by its name.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=${1:-build/sizes}
+only=${2:-}
 
 row() { # title, then switches
-    local title=$1 build
+    local title=$1 build switches
     shift
+    [ -z "$only" ] || [ "$only" = "$title" ] || return 0
+    switches=${*:+\`$*\`}
     build=$folder/with$(tr -c 'a-z0-9\n' - <<<"$*")
     cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DQUERN_TESTS=OFF "$@" >"$folder/log" 2>&1 &&
         cmake --build "$build" --target libquern.so >>"$folder/log" 2>&1 || { tail -n 20 "$folder/log"; exit 1; }
     strip -o "$folder/stripped.so" "$build/libquern.so"
-    printf '| %s | %s | %s |\n' "$title" "${*:--}" "$(stat -c %s "$folder/stripped.so")"
+    printf '| %s | %s | %s |\n' "$title" "${switches:--}" "$(stat -c %s "$folder/stripped.so")"
 }
 
 mkdir -p "$folder"

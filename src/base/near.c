@@ -1,5 +1,6 @@
-/* Names that differ little from a word, for a person who mistyped: fewest letters to change, put in or leave out; capitals count as
- * small letters. A name that begins with the word, or the word with it, is near as well, but behind those. */
+/* Names that differ little from a word, for a person who mistyped: fewest letters to change, put in, leave out or exchange with
+ * their neighbour; capitals count as small letters. A name that begins with the word, or the word with it, is near as well, but behind
+ * those. */
 #include <string.h>
 
 #include <quern/quern.h>
@@ -8,21 +9,21 @@ enum { LONGEST = 62, MOST_EDITS = 3, LEAST_BEGINNING = 3, FAR = 99, MOST = 8 };
 
 static int letter(char c) { return c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : (unsigned char)c; }
 
+static int least(int a, int b) { return a < b ? a : b; }
+
 static int edits(const char *a, int n_a, const char *b, int n_b) {
-    int row[LONGEST + 1];
-    for (int k = 0; k <= n_b; k++) row[k] = k;
-    for (int i = 0; i < n_a; i++) {
-        int corner = row[0];
-        row[0] = i + 1;
+    int rows[3][LONGEST + 1]; /* this one, the one before, and the one before that */
+    for (int k = 0; k <= n_b; k++) rows[0][k] = k;
+    for (int i = 1; i <= n_a; i++) {
+        int *row = rows[i % 3], *before = rows[(i + 2) % 3], *first = rows[(i + 1) % 3];
+        row[0] = i;
         for (int k = 1; k <= n_b; k++) {
-            int best = corner + (letter(a[i]) != letter(b[k - 1]));
-            corner = row[k];
-            if (row[k] + 1 < best) best = row[k] + 1;
-            if (row[k - 1] + 1 < best) best = row[k - 1] + 1;
-            row[k] = best;
+            int crossed = i > 1 && k > 1 && letter(a[i - 1]) == letter(b[k - 2]) && letter(a[i - 2]) == letter(b[k - 1]);
+            row[k] = least(before[k - 1] + (letter(a[i - 1]) != letter(b[k - 1])), least(before[k], row[k - 1]) + 1);
+            if (crossed) row[k] = least(row[k], first[k - 2] + 1);
         }
     }
-    return row[n_b];
+    return rows[n_a % 3][n_b];
 }
 
 static int distance(const char *word, const char *name) {

@@ -46,7 +46,7 @@ SMALLER = {"-n 200": "-n 8", "-p 512 -n 128 -d 0,4096": "-p 16 -n 4 -d 0,32", "-
 LONG = {r"--device vulkan": "vulkan", r"train --example mnist": "mnist", r"vk_bench .*--no-speed": "vulkan", r"qn_check \w+ --op": "",
         r"plan --example gpt2": "", r"bench (ops|limits)": "", r"train --example stories": "", r"tales\.gguf": "", r"QUERN_CPU=": ""}  # and what it needs
 ELSEWHERE = {r"make$|make (demo|test$)": "check_readme.py --net --make, and the lanes themselves", r"make (install|uninstall|deb)": "the lane of packages",
-             r"make (test-all|test LANES|format)|\.ci/run": "the lanes themselves", r"tests/run\.py|ctest|ninja": "the lanes build and run so",
+             r"make (test-all|test LANES|format)|\.ci/run": "the lanes themselves", r"tests/run\.py|ctest|ninja|cmake": "the lanes configure, build and run so",
              r"quern embed": "there is no encoder here: the suite of architectures", r"quern profile serve": "the suite of the page",
              r"python3 bench/peers\.py|pip |unzip |build/quern chat": "check_readme.py --net", r"build/tests/vk_bench --size": "by hand: minutes on a GPU",
              r"build/quern (train|quantize)|build/quern run -m models": "by hand: it trained models/stories.gguf for minutes"}
