@@ -336,4 +336,5 @@ const quern_verb verb_convert = {
     .usage = "IN OUT.gguf [options]",
     .about = "IN is a folder from Hugging Face with config.json, safetensors and tokenizer.json or tokenizer.model; or a "
              ".bin checkpoint of llama2.c, with tokenizer.bin beside it.",
-    .groups = groups};
+    .groups = groups,
+    .more = convert_hf_classes_print};

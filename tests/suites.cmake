@@ -34,6 +34,7 @@ foreach(kernels cpu_attention=55 cpu_codes=6 cpu_delta=3 cpu_detour=3 cpu_edges=
 endforeach()
 unit(test_no_memory LANES quick asan BUDGET 5) # neither a compiler nor a library has a part in what these four ask
 unit(test_no_memory_more LANES quick asan BUDGET 28)
+unit(test_template_steps LANES quick asan bare BUDGET 8)
 unit(test_signal LANES quick asan BUDGET 13)
 unit(test_prof_hostile LANES quick asan BUDGET 8)
 foreach(device vulkan=25 vulkan_program=5 vulkan_fused=5 vulkan_index=4 vulkan_more=5 plan_device=5 device_cap=3)
@@ -99,12 +100,12 @@ suite(faults LANES quick BUDGET 30 PROTECTS "what users once met: each fault has
     COMMAND python3 tests/apps/check_faults.py ${quern})
 suite(chat LANES quick BUDGET 10 PROTECTS "answers of quern chat: grammars, dates, stops, devices"
     COMMAND python3 tests/apps/check_chat.py ${quern})
-suite(options LANES quick BUDGET 16 PROTECTS "every option that a verb accepts is in help, man page and completion"
+suite(options LANES quick BUDGET 24 PROTECTS "every option that a verb accepts is in help, man page and completion"
     COMMAND python3 tests/apps/check_options.py ${quern})
 suite(devices LANES quick BUDGET 15 PROTECTS "quern devices says what the machine has and what the build lacks"
     COMMAND python3 tests/apps/check_devices.py ${quern})
 suite(archs LANES quick BUDGET 3 PROTECTS "a small model of every architecture runs" COMMAND python3 tests/model/check_archs.py ${quern})
-suite(models LANES quick BUDGET 6 NEEDS ${shared}/zoo PROTECTS "logits of real architectures against recorded ones"
+suite(models LANES quick BUDGET 10 NEEDS ${shared}/zoo PROTECTS "logits of real architectures against recorded ones"
     COMMAND python3 tests/model/check_models.py ${quern} ${shared})
 suite(convert LANES quick BUDGET 11 NEEDS ${shared}/zoo PROTECTS "folders of safetensors become the same GGUF"
     COMMAND python3 tests/model/check_convert.py ${quern} ${shared})

@@ -324,9 +324,9 @@ def convert_hf(folder):
     stacked = b"".join(tensors[layer + f"block_sparse_moe.experts.{e}.w2.weight"][1] for e in range(2))
     down = got["blk.0.ffn_down_exps.weight"]
     expect(down["shape"] == [2, 8, 6] and down["xxh64"] == xxh64(stacked), "hf: experts are stacked")
-    put("config.json", {**config, "architectures": ["OtherForCausalLM"]})
+    put("config.json", {**config, "architectures": ["LlamForCausalLM"]})
     said = run("convert", top, out, code=1).stderr
-    expect("OtherForCausalLM" in said and "LlamaForCausalLM" in said, "hf: an unknown architecture names the known ones")
+    expect("LlamForCausalLM" in said and "LlamaForCausalLM" in said, "hf: an unknown architecture names what is near")
     put("config.json", {**config, "num_local_experts": 3})
     expect("2 of its 3 parts" in run("convert", top, out, code=1).stderr, "hf: an expert that is missing")
     put("config.json", config)
