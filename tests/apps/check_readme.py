@@ -26,7 +26,7 @@ COMMANDS = [
     ("build/quern chat SmolLM2-*.gguf", NETWORK, "-n 24 --temp 0", r"\w{3}", "What is a quern?\n"),
     ("python3 bench/peers.py llm", NETWORK, "--rounds 1", r"\| makes 64 \| [\d.]+ \| [\d.]+ \|", ""),
     ("python3 bench/peers.py onnx", NETWORK, "--rounds 1", r"ResNet-50 \| [\d.]+ \| [\d.]+ \|", ""),
-    ("python3 bench/peers.py profiler", NETWORK, "--rounds 1 --size 20", r"all views, s \| [\d.]+ \| [\d.]+ \|", ""),
+    ("python3 bench/peers.py profiler --size 100", NETWORK, "--rounds 1 --size 20", r"all views, s \| [\d.]+ \| [\d.]+ \|", ""),
     ("python3 bench/peers.py --help", ALWAYS, "", r"llm\|onnx\|profiler", ""),  # what of the three needs no network
 ]
 MADE = {"make demo": "build/demo.html", "make": "build/quern", "unzip*": "*.gguf"}  # what a command leaves behind
